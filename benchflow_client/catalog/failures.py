@@ -1,0 +1,107 @@
+"""The closed list of ways a trial can fail, and what each means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from benchflow_client.schema.failure import Fault
+
+Side = Literal["error", "verifier_error"]
+"""Which half of result.json reports it: before or during verification."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """What is known about one failure code."""
+
+    label: str  # short text for tables
+    category: str  # the format's own category name, kept for other readers
+    fault: Fault
+    side: Side
+    is_retried: bool  # another attempt may end differently
+    next_step: str  # `{job}` and `{task}` are filled in
+
+
+def _kind(
+    label: str, category: str, fault: Fault, next_step: str, *, is_retried: bool = False
+) -> FailureKind:
+    side: Side = "verifier_error" if category.startswith("verifier") else "error"
+    return FailureKind(label, category, fault, side, is_retried, next_step)
+
+
+_LOGS = "bench results {job} --failed · look at the folder of {task}"
+_RETRY = "check the worker's log, then run the job again"
+_INFRA, _TASK, _AGENT, _SETUP = Fault.INFRASTRUCTURE, Fault.TASK, Fault.AGENT, Fault.SETUP
+
+FAILURES: dict[str, FailureKind] = {
+    "task.unreadable": _kind("task cannot be read", "sandbox_setup", _TASK, "bench check {task}"),
+    "task.unsupported": _kind(
+        "task needs what this sandbox lacks", "sandbox_setup", _TASK, "choose another --sandbox"
+    ),
+    "sandbox.build_failed": _kind(
+        "image build failed", "sandbox_setup", _TASK, "fix environment/Dockerfile of {task}"
+    ),
+    "sandbox.image_missing": _kind(
+        "image not found", "sandbox_setup", _SETUP, "pull or load the image on the worker's host"
+    ),
+    "sandbox.unavailable": _kind(
+        "sandbox provider not reachable", "sandbox_setup", _INFRA, "bench doctor", is_retried=True
+    ),
+    "sandbox.start_failed": _kind("sandbox did not start", "sandbox_setup", _INFRA, _RETRY, is_retried=True),
+    "sandbox.transfer_failed": _kind(
+        "files could not be moved", "infra_failure", _INFRA, _RETRY, is_retried=True
+    ),
+    "sandbox.exec_failed": _kind("sandbox ran no command", "infra_failure", _INFRA, _RETRY, is_retried=True),
+    "sandbox.lost": _kind("sandbox died", "infra_failure", _INFRA, _RETRY, is_retried=True),
+    "agent.no_solution": _kind("no reference solution", "other", _TASK, "add solution/solve.sh to {task}"),
+    "agent.not_runnable": _kind(
+        "agent cannot be run", "install_failure", _SETUP, "bench agents · check the script"
+    ),
+    "agent.env_missing": _kind(
+        "agent variable not set", "install_failure", _SETUP, "set the variable on the workers"
+    ),
+    "agent.timeout": _kind("agent ran out of time", "timeout", _AGENT, _LOGS),
+    "agent.exited": _kind("agent ended with an error", "other", _AGENT, _LOGS),
+    "verifier.no_tests": _kind("task has no tests", "verifier_other", _TASK, "add tests/test.sh to {task}"),
+    "verifier.no_reward": _kind("verifier wrote no reward", "verifier_failure", _TASK, _LOGS),
+    "verifier.invalid_reward": _kind("reward is not valid", "verifier_failure", _TASK, _LOGS),
+    "verifier.timeout": _kind(
+        "verifier ran out of time",
+        "verifier_timeout",
+        _TASK,
+        "raise verifier.timeout_sec of {task}",
+        is_retried=True,
+    ),
+    "verifier.dep_install": _kind(
+        "verifier could not install its tools",
+        "verifier_dep_install",
+        _TASK,
+        "bake the tools into the image of {task}",
+    ),
+    "verifier.harden_failed": _kind(
+        "agent could not be stopped before the tests",
+        "verifier_infra",
+        _INFRA,
+        _RETRY,
+        is_retried=True,
+    ),
+    "verifier.sandbox_lost": _kind(
+        "sandbox died before a verdict", "verifier_infra", _INFRA, _RETRY, is_retried=True
+    ),
+    "store.write_failed": _kind(
+        "results could not be stored",
+        "infra_failure",
+        _INFRA,
+        "free space in the store",
+        is_retried=True,
+    ),
+    "store.bundle_missing": _kind(
+        "task bundle not in the store", "infra_failure", _INFRA, "submit the job again"
+    ),
+    "worker.lost": _kind(
+        "worker died, every attempt", "infra_failure", _INFRA, "check the workers' memory and logs"
+    ),
+    "trial.unexpected": _kind("unexpected error (a bug)", "other", _INFRA, "report it with the worker's log"),
+}
+"""Every failure code. A code that is not here is a bug."""

@@ -1,0 +1,209 @@
+"""The ledger contract: the one truth about which trial is where.
+
+Every method is one atomic step on the ledger's own clock. Execution of a trial
+is at-least-once; the first commit with a valid fence is the only one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from benchflow_client.schema.trial import Receipt
+
+
+class JobState(StrEnum):
+    """Life of a job."""
+
+    OPEN = "open"  # trials are released as slots come free
+    CANCELLING = "cancelling"  # no new trials; running ones are told to stop
+    CLOSED = "closed"  # every trial has a receipt and the summary is written
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeader:
+    """What is fixed about a job when it opens."""
+
+    job: str
+    total: int  # trials in the plan
+    concurrency: int  # trials released and not finished, at most
+    owner: str  # who submitted it, for people
+    queue: str  # queue its trials are sent to
+    group_id: str  # Celery group of the chord
+    body_id: str  # Celery task id of the chord body
+    title: str  # what it runs, for tables
+    created_at: float  # seconds since the epoch, ledger clock; 0 = set on opening
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Counts of a job at one moment; `total` is the sum of `outcomes`, `running` and `waiting`."""
+
+    header: JobHeader
+    state: JobState
+    outcomes: Mapping[str, int]  # Outcome value -> finished trials
+    running: int  # leased to a worker now
+    waiting: int  # not running and not finished
+    released: int  # of the waiting ones, those already sent to a queue
+    reward_sum: float  # over trials with a verdict
+    retried: int  # executions beyond the first of each trial
+    cancelled_by: str  # who cancelled; empty = nobody
+    cancel_reason: str  # why; may be empty
+    first_started_at: float  # seconds since the epoch; 0 = nothing started
+    last_finished_at: float  # seconds since the epoch; 0 = nothing finished
+
+    @property
+    def finished(self) -> int:
+        """Trials with a receipt."""
+        return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTrial:
+    """A trial somebody holds a lease on."""
+
+    index: int
+    owner: str  # worker
+    phase: str  # building, agent, verifying, ...
+    attempt: int
+    started_at: float  # seconds since the epoch
+    lease_until: float  # seconds since the epoch
+
+
+class ClaimStatus(StrEnum):
+    """Answer to a claim."""
+
+    GRANTED = "granted"  # the caller holds the lease
+    FINISHED = "finished"  # somebody committed; the receipt is attached
+    BUSY = "busy"  # somebody else's lease is alive
+    EXHAUSTED = "exhausted"  # every attempt is used; the caller holds the lease to say so
+    CANCELLED = "cancelled"  # the job is cancelled; the caller holds the lease to say so
+    UNKNOWN = "unknown"  # no such job, or it is closed and forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Result of asking for a trial."""
+
+    status: ClaimStatus
+    fence: int = 0  # higher than every fence given before for this trial
+    attempt: int = 0  # 1 for the first execution
+    receipt: Receipt | None = None
+
+
+class CommitStatus(StrEnum):
+    """Answer to a commit."""
+
+    COMMITTED = "committed"  # this receipt counts
+    ALREADY = "already"  # another one was committed first and counts
+    FENCED = "fenced"  # the lease went to somebody else; nothing was written
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Result of handing in a receipt; `receipt` is the one that counts."""
+
+    status: CommitStatus
+    receipt: Receipt | None
+
+
+class RenewStatus(StrEnum):
+    """Answer to a renewal."""
+
+    HELD = "held"  # the lease is extended
+    LOST = "lost"  # it went to somebody else: stop, write nothing
+    CANCELLED = "cancelled"  # extended, but the job is cancelled: stop and commit
+
+
+class Ledger(Protocol):
+    """State of all jobs of a fleet.
+
+    Raises `BrokerError` from any method when the ledger cannot be reached, and
+    `JobNotFoundError` from those that need a job that is not there.
+    """
+
+    def open_job(self, header: JobHeader) -> None:
+        """Record a new job with all its trials waiting.
+
+        Raises:
+            JobExistsError: The name is taken.
+        """
+        ...
+
+    def release(self, job: str, *, limit: int) -> Sequence[int]:
+        """Take at most `limit` waiting trials that may start now and mark them released.
+
+        Guarantees: each index is given to one caller only until it is returned,
+        finished or found overdue; released and unfinished trials never exceed the
+        job's concurrency; a cancelled job releases all that is left.
+        """
+        ...
+
+    def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
+        """Ask to execute a trial; see `ClaimStatus`."""
+        ...
+
+    def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
+        """Extend a lease that is still held."""
+        ...
+
+    def set_phase(self, job: str, index: int, *, fence: int, phase: str) -> None:
+        """Record what a running trial is doing; ignored when the fence is old."""
+        ...
+
+    def give_back(self, job: str, index: int, *, fence: int, is_counted: bool) -> bool:
+        """End a lease without a receipt; the trial waits again.
+
+        Args:
+            job: The job.
+            index: The trial.
+            fence: The lease's fence.
+            is_counted: Whether the execution counts as an attempt (a failure of the
+                infrastructure) or not (the worker is draining).
+
+        Returns:
+            False when the lease was already lost.
+        """
+        ...
+
+    def commit(self, job: str, receipt: Receipt, *, fence: int) -> Commit:
+        """Hand in a receipt; the first one with a valid fence counts, for ever."""
+        ...
+
+    def cancel(self, job: str, *, by: str, reason: str) -> bool:
+        """Ask a job to stop; returns False when it is closed already."""
+        ...
+
+    def close_job(self, job: str) -> bool:
+        """Mark a job closed; returns False when it was."""
+        ...
+
+    def progress(self, job: str) -> JobProgress:
+        """Return the counts of a job at one moment."""
+        ...
+
+    def running(self, job: str) -> Sequence[RunningTrial]:
+        """Return the trials under a lease now, oldest first."""
+        ...
+
+    def receipts(self, job: str) -> Sequence[Receipt]:
+        """Return every committed receipt, in order of index."""
+        ...
+
+    def jobs(self) -> Sequence[str]:
+        """Return the names of all recorded jobs, newest first."""
+        ...
+
+    def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
+        """Return trials to publish again: leases that ran out, releases nobody claimed.
+
+        Guarantees: the trials' clocks start anew, so that the next call within
+        `unclaimed_s` does not return them; publishing one twice is harmless.
+        """
+        ...
+
+    def forget_job(self, job: str) -> None:
+        """Remove all the ledger knows of a job; what the store holds stays."""
+        ...

@@ -1,0 +1,65 @@
+"""What a job says about an agent."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from benchflow_client.schema.base import Record
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class AgentSpec(Record):
+    """One agent of a job: a registered name, or a script of the user's."""
+
+    name: str = Field(
+        min_length=1,
+        description="Registered name (`bench agents`), or the path of an executable or Python file.",
+    )
+    model: str | None = Field(default=None, description="LLM the agent uses; None = its default.")
+    env: tuple[str, ...] = Field(
+        default=(),
+        description="Variables for the agent: `NAME` is read on the worker, `NAME=VALUE` travels "
+        "in clear and is meant for settings, not for secrets.",
+    )
+    timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Wall clock in seconds; None = as each task says.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        """Accept a bare name where a table is expected."""
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("env")
+    @classmethod
+    def _well_formed(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for item in value:
+            name = item.partition("=")[0]
+            if not _ENV_NAME.fullmatch(name):
+                raise ValueError(f"{item!r} is neither NAME nor NAME=VALUE")
+        return value
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the name is the path of a file rather than a registered name."""
+        return "/" in self.name or self.name.endswith(".py")
+
+    @property
+    def label(self) -> str:
+        """What tables call this agent: its name, for a script the file's stem."""
+        if not self.is_script:
+            return self.name if self.model is None else f"{self.name}@{self.model}"
+        stem = self.name.rstrip("/").rsplit("/", 1)[-1]
+        return stem.rsplit(".", 1)[0] or stem
+
+    def with_defaults(self, *, model: str | None, env: tuple[str, ...]) -> Self:
+        """Return a copy with the job's model and variables where it has none of its own."""
+        return self.model_copy(update={"model": self.model or model, "env": (*env, *self.env)})

@@ -1,0 +1,101 @@
+"""What people ask for: the job spec, the one source of flags, YAML keys and arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.base import Record
+from benchflow_client.schema.ids import JOB_NAME_PATTERN
+
+SandboxKind = Literal["auto", "docker", "local", "null"]
+"""Where rollouts run; `auto` = docker where a daemon answers, else local; `null` runs nothing."""
+
+
+class JobSpec(Record):
+    """One submitted job.
+
+    Each field is a flag of `bench run` (`timeout_multiplier` is
+    `--timeout-multiplier`), a key of a job file, and an argument here.
+    """
+
+    tasks: str = Field(
+        min_length=1,
+        description="A task, a folder of tasks, or a Git source `org/repo/path@ref`.",
+    )
+    agent: tuple[AgentSpec, ...] = Field(
+        min_length=1, description="Agent to run; repeat for several. `bench agents` lists them."
+    )
+    model: str | None = Field(
+        default=None, description="LLM for every agent that names none itself; None = agent's default."
+    )
+    agent_env: tuple[str, ...] = Field(
+        default=(),
+        description="Variable for the agents: NAME (read on the worker) or NAME=VALUE (in clear).",
+    )
+    tries: int = Field(default=1, ge=1, le=1000, description="How often each agent tries each task.")
+    concurrency: int = Field(
+        default=4, ge=1, le=100_000, description="Trials of this job at once, over all workers."
+    )
+    sandbox: SandboxKind = Field(
+        default="auto", description="Where trials run; auto = docker where a daemon answers, else local."
+    )
+    include: tuple[str, ...] = Field(
+        default=(), description="Only tasks whose name matches this glob; repeat for several."
+    )
+    exclude: tuple[str, ...] = Field(
+        default=(), description="No tasks whose name matches this glob; repeat for several."
+    )
+    limit: int | None = Field(
+        default=None, ge=1, description="At most this many tasks, in order of name; None = all."
+    )
+    timeout_multiplier: float = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Factor on every timeout a task declares.",
+    )
+    agent_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Wall clock of the agent phase in seconds; None = as each task says.",
+    )
+    sandbox_user: str = Field(
+        default="agent",
+        pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
+        description="User that runs the agent; `root` switches protection of tests off.",
+    )
+    max_attempts: int = Field(
+        default=3,
+        ge=1,
+        le=20,
+        description="Executions of one trial at most, counting those lost to infrastructure.",
+    )
+    job_name: str | None = Field(
+        default=None,
+        pattern=JOB_NAME_PATTERN,
+        description="Name of the job: lower case, digits, - and _; None = a new readable name.",
+    )
+    jobs_dir: str = Field(default="jobs", min_length=1, description="Folder for results on this machine.")
+    skip_invalid: bool = Field(
+        default=False, description="Run the readable tasks although others cannot be read."
+    )
+
+    @field_validator("agent", "agent_env", "include", "exclude", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        """Accept one item where several are allowed."""
+        return (value,) if isinstance(value, str | dict | AgentSpec) else value
+
+    def resolved_agents(self) -> tuple[AgentSpec, ...]:
+        """Return the agents with the job-wide model, variables and timeout filled in."""
+        return tuple(
+            agent.with_defaults(model=self.model, env=self.agent_env).model_copy(
+                update={"timeout_s": agent.timeout_s or self.agent_timeout_s}
+            )
+            for agent in self.agent
+        )

@@ -1,0 +1,125 @@
+"""What one trial leaves behind: its result document and its receipt."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+from pydantic import Field
+
+from benchflow_client.schema.base import Document
+from benchflow_client.schema.failure import Failure
+
+
+class Outcome(StrEnum):
+    """How a finished trial counts; every finished trial has exactly one."""
+
+    PASSED = "passed"  # reward is 1
+    FAILED = "failed"  # scored, below 1
+    ERRORED = "errored"  # ended before a verdict, not the verifier's doing
+    VERIFIER_ERRORED = "verifier_errored"  # the verifier reached no verdict
+    UNSCORED = "unscored"  # ended well, but nothing was there to score
+    CANCELLED = "cancelled"  # stopped by a person
+
+
+SCORED = frozenset({Outcome.PASSED, Outcome.FAILED})
+"""The outcomes that have a verdict."""
+
+
+class Receipt(NamedTuple):
+    """The few bytes of a trial the summary needs; at most 400 bytes as JSON.
+
+    Shape: a plain JSON array in this order, so that 100,000 of them stay small.
+    """
+
+    trial_index: int  # position of the trial in the plan
+    outcome: str  # an Outcome value
+    reward: float | None  # None = no verdict
+    code: str  # failure code; empty = none
+    attempts: int  # executions, infrastructure failures included
+    wall_s: float  # seconds from the first claim's attempt start to its end
+    cost_usd: float | None  # None = unknown
+    tokens: int | None  # input + output; None = unknown
+    folder: str  # folder of the published attempt below the job's
+
+    def to_json(self) -> str:
+        """Return the receipt as a compact JSON array."""
+        return json.dumps(self, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(*json.loads(text))
+
+
+class Timing(Document):
+    """Seconds spent in each phase; None = the phase was not reached."""
+
+    environment_setup: float | None = Field(default=None, description="Image, sandbox, uploads (s).")
+    agent_setup: float | None = Field(default=None, description="Getting the agent ready (s).")
+    agent_execution: float | None = Field(default=None, description="The agent's turn (s).")
+    verifier: float | None = Field(default=None, description="Hardening and tests (s).")
+    collect: float | None = Field(default=None, description="Downloading logs and artifacts (s).")
+    total: float | None = Field(default=None, description="From claim to commit (s).")
+
+
+class AgentUsage(Document):
+    """What the agent used, as far as it is known."""
+
+    n_tool_calls: int = Field(default=0, description="Tool calls seen.")
+    n_prompts: int = Field(default=0, description="Prompts sent.")
+    n_input_tokens: int | None = Field(
+        default=None, description="Input tokens, cache included; None = unknown."
+    )
+    n_output_tokens: int | None = Field(default=None, description="Output tokens; None = unknown.")
+    total_tokens: int | None = Field(default=None, description="Provider's total; None = unknown.")
+    cost_usd: float | None = Field(default=None, description="US dollars; None = unknown.")
+    usage_source: str = Field(default="unavailable", description="Who counted.")
+
+
+class TrialResult(Document):
+    """result.json: written last and atomically; its presence means the attempt finished."""
+
+    job: str = Field(description="Job the trial belongs to.")
+    trial: str = Field(description="Trial id, the same over all attempts.")
+    index: int = Field(ge=0, description="Position in the plan.")
+    attempt: int = Field(ge=1, description="Which execution of the trial this was.")
+    try_number: int = Field(ge=1, description="Which planned repeat this is.")
+    task_name: str = Field(description="Name of the task folder.")
+    task_digest: str = Field(description="Digest of the task bundle.")
+    rollout_name: str = Field(description="Name of this attempt's folder.")
+    agent: str = Field(description="Label of the agent.")
+    model: str | None = Field(default=None, description="LLM; None = agent's default or none.")
+    sandbox: str = Field(description="Kind of sandbox it ran in.")
+    sandbox_id: str | None = Field(default=None, description="The provider's id; None = never started.")
+    worker: str = Field(description="Worker that ran it.")
+    outcome: Outcome = Field(description="How the trial counts.")
+    rewards: dict[str, Any] | None = Field(
+        default=None, description="{reward, <named>, rubric, metrics, details}; None = no verdict."
+    )
+    error: str | None = Field(default=None, description="Agent-side failure text; None = none.")
+    error_category: str | None = Field(default=None, description="Its category; None = none.")
+    verifier_error: str | None = Field(default=None, description="Verifier-side failure text; None = none.")
+    verifier_error_category: str | None = Field(default=None, description="Its category; None = none.")
+    failures: tuple[Failure, ...] = Field(
+        default=(), description="Every recorded failure, first cause first."
+    )
+    warnings: tuple[str, ...] = Field(default=(), description="What a reader of the number should know.")
+    agent_exit_code: int | None = Field(
+        default=None, description="Exit code of the agent; None = none or killed."
+    )
+    agent_result: AgentUsage = Field(default_factory=AgentUsage, description="What the agent used.")
+    timing: Timing = Field(default_factory=Timing, description="Seconds by phase.")
+    started_at: datetime = Field(description="Start of the attempt (UTC).")
+    finished_at: datetime = Field(description="End of the attempt (UTC).")
+
+    @property
+    def reward(self) -> float | None:
+        """Return the scalar reward, or None when there is no verdict."""
+        value = (self.rewards or {}).get("reward")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if math.isfinite(value) else None
