@@ -1,0 +1,94 @@
+"""What an agent is to a trial: files it needs, and one turn in a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.task import Task
+from benchflow_client.schema.trial import AgentUsage
+from benchflow_workers.sandbox.base import Sandbox, Upload
+
+LOGS_DIR = "/logs/agent"
+"""Folder in the sandbox for the agent's own logs; collected after the tests."""
+
+INSTRUCTION_PATH = "/instruction.md"
+"""Where the prompt stands in every sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """What an agent may know about its trial.
+
+    Attributes:
+        task: The task.
+        task_dir: Its unpacked folder on the worker.
+        spec: What the job says about the agent.
+        script: File on the worker that a script agent runs; None = a registered agent.
+        env: Resolved variables of the agent.
+        oracle_env: Resolved variables of the reference solution.
+        timeout_s: Seconds for the turn, multiplier applied; None = no cap of its own.
+        user: Who runs the agent.
+    """
+
+    task: Task
+    task_dir: Path
+    spec: AgentSpec
+    script: Path | None
+    env: Mapping[str, str]
+    oracle_env: Mapping[str, str]
+    timeout_s: float | None
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """What an agent's turn left.
+
+    Attributes:
+        exit_code: Exit code; None = nothing was run, or it was killed.
+        timed_out: The deadline ended it. The tests run all the same.
+        events: Trajectory, one JSON object per event.
+        log: What it printed, raw; capped by the sandbox.
+        usage: What it used, as far as known.
+    """
+
+    exit_code: int | None
+    timed_out: bool
+    events: Sequence[Mapping[str, Any]] = ()
+    log: bytes = b""
+    usage: AgentUsage = field(default_factory=AgentUsage)
+
+
+class Agent(Protocol):
+    """One kind of agent; stateless, so one object serves every trial of a worker."""
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a control (oracle, nop) and not an agent under test."""
+        ...
+
+    @property
+    def runs_as_user(self) -> bool:
+        """Whether its turn runs as the unprivileged user (oracle and nop do not)."""
+        ...
+
+    def uploads(self, context: AgentContext) -> Sequence[Upload]:
+        """Return the files it needs; they are placed with the first transfer.
+
+        Raises:
+            AgentError: `agent.no_solution`, `agent.not_runnable`.
+        """
+        ...
+
+    async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
+        """Take the turn.
+
+        Raises:
+            AgentError: `agent.not_runnable` when it could not be started at all.
+            SandboxError: The sandbox failed under it.
+        """
+        ...

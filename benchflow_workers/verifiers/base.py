@@ -1,0 +1,82 @@
+"""What a verifier is to a trial: it runs the tests, then reads a verdict from what they left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.task import Task
+from benchflow_workers.sandbox.base import Completed, Sandbox
+
+VERIFIER_LOGS_DIR = "/logs/verifier"
+"""Folder in the sandbox for reward files and the tests' output."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyContext:
+    """What a verifier may know about its trial.
+
+    Attributes:
+        task: The task.
+        task_dir: Its unpacked folder on the worker.
+        env: Resolved verifier variables.
+        timeout_s: Seconds for the tests, multiplier applied.
+        setup_timeout_s: Seconds shared by all hardening and preparation.
+        agent_user: User whose processes must be gone before the tests; None = no
+            agent ran as a user of its own.
+    """
+
+    task: Task
+    task_dir: Path
+    env: Mapping[str, str]
+    timeout_s: float
+    setup_timeout_s: float
+    agent_user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the tests say.
+
+    Attributes:
+        rewards: `reward` and named numbers, rubric, metrics; None = no verdict.
+        failure: Why there is no verdict; None when there is one.
+        warnings: What a reader of the number should know.
+    """
+
+    rewards: Mapping[str, Any] | None
+    failure: Failure | None
+    warnings: Sequence[str] = ()
+
+
+class Verifier(Protocol):
+    """One kind of verifier; stateless, so one object serves every trial of a worker."""
+
+    async def run(self, sandbox: Sandbox, context: VerifyContext) -> Completed:
+        """Stop what the agent left, place the tests, run them.
+
+        The tests' files are in the sandbox only from here on. Whatever they
+        leave below `/logs` is collected by the trial afterwards.
+
+        Raises:
+            VerifierError: `verifier.no_tests`, `verifier.harden_failed`.
+            SandboxError: The sandbox failed under it.
+        """
+        ...
+
+    def judge(self, context: VerifyContext, run: Completed, logs: Path) -> Verdict:
+        """Read the verdict.
+
+        Args:
+            context: As given to `run`.
+            run: What `run` returned.
+            logs: Folder on the worker that holds what was in `/logs/verifier`.
+
+        Returns:
+            A verdict, or the failure that says why there is none; never raises for
+            anything the tests wrote.
+        """
+        ...
