@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from pydantic import Field
 
@@ -44,7 +44,8 @@ class PlannedAgent(Document):
     script: str | None = Field(default=None, description="File in the bundle that is run; None = registered.")
 
 
-class PlannedTrial(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
     """One (task, agent, try) of a plan."""
 
     index: int
