@@ -29,6 +29,7 @@ class JobHeader:
     job: str
     total: int  # trials in the plan
     concurrency: int  # trials released and not finished, at most
+    max_attempts: int  # executions of one trial, at most
     owner: str  # who submitted it, for people
     queue: str  # queue its trials are sent to
     group_id: str  # Celery group of the chord
@@ -109,6 +110,26 @@ class Commit:
     receipt: Receipt | None
 
 
+class Return(StrEnum):
+    """Why a lease is given back without a receipt."""
+
+    DRAIN = "drain"  # the worker stops: not counted as an attempt, its message goes back to the queue
+    RETRY = "retry"  # the infrastructure failed: counted, waits its delay, released with a new message
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """What a worker says about itself, again and again; it is gone when it stops saying it."""
+
+    name: str
+    queues: tuple[str, ...]
+    sandboxes: tuple[str, ...]  # kinds it can run
+    slots: int
+    running: int
+    state: str  # healthy, draining
+    since: float  # seconds since the epoch
+
+
 class RenewStatus(StrEnum):
     """Answer to a renewal."""
 
@@ -124,6 +145,10 @@ class Ledger(Protocol):
     `JobNotFoundError` from those that need a job that is not there.
     """
 
+    def ping(self) -> None:
+        """Check that the ledger answers."""
+        ...
+
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting.
 
@@ -132,12 +157,16 @@ class Ledger(Protocol):
         """
         ...
 
+    def header(self, job: str) -> JobHeader:
+        """Return what was fixed when the job opened."""
+        ...
+
     def release(self, job: str, *, limit: int) -> Sequence[int]:
         """Take at most `limit` waiting trials that may start now and mark them released.
 
         Guarantees: each index is given to one caller only until it is returned,
         finished or found overdue; released and unfinished trials never exceed the
-        job's concurrency; a cancelled job releases all that is left.
+        job's concurrency; a job that is not open releases nothing.
         """
         ...
 
@@ -153,15 +182,15 @@ class Ledger(Protocol):
         """Record what a running trial is doing; ignored when the fence is old."""
         ...
 
-    def give_back(self, job: str, index: int, *, fence: int, is_counted: bool) -> bool:
+    def give_back(self, job: str, index: int, *, fence: int, reason: Return, delay_s: float) -> bool:
         """End a lease without a receipt; the trial waits again.
 
         Args:
             job: The job.
             index: The trial.
             fence: The lease's fence.
-            is_counted: Whether the execution counts as an attempt (a failure of the
-                infrastructure) or not (the worker is draining).
+            reason: See `Return`.
+            delay_s: Seconds before a retry may be released; 0 for a drain.
 
         Returns:
             False when the lease was already lost.
@@ -173,7 +202,19 @@ class Ledger(Protocol):
         ...
 
     def cancel(self, job: str, *, by: str, reason: str) -> bool:
-        """Ask a job to stop; returns False when it is closed already."""
+        """Ask a job to stop; returns False when it is closed or was cancelled already.
+
+        Guarantees: no trial is released afterwards; those under a lease are told at
+        their next renewal.
+        """
+        ...
+
+    def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
+        """Return at most `limit` trials of a cancelled job that nobody holds or will claim.
+
+        Guarantees: each is handed out under a fence of 0 that `commit` accepts, so that
+        the caller can commit a cancelled receipt; safe when two callers do it at once.
+        """
         ...
 
     def close_job(self, job: str) -> bool:
@@ -202,6 +243,18 @@ class Ledger(Protocol):
         Guarantees: the trials' clocks start anew, so that the next call within
         `unclaimed_s` does not return them; publishing one twice is harmless.
         """
+        ...
+
+    def announce(self, worker: WorkerRecord, *, ttl_s: float) -> None:
+        """Record that a worker is alive, for `ttl_s` seconds."""
+        ...
+
+    def retire(self, name: str) -> None:
+        """Remove a worker's record at once."""
+        ...
+
+    def workers(self) -> Sequence[WorkerRecord]:
+        """Return the workers that are alive, in order of name."""
         ...
 
     def forget_job(self, job: str) -> None:

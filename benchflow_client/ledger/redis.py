@@ -1,0 +1,303 @@
+"""The ledger on Redis (or Valkey): each step is one Lua script, see `scripts`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import redis
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from benchflow_client.errors import BrokerError, JobExistsError, JobNotFoundError
+from benchflow_client.ledger import scripts
+from benchflow_client.ledger.base import (
+    Claim,
+    ClaimStatus,
+    Commit,
+    CommitStatus,
+    JobHeader,
+    JobProgress,
+    JobState,
+    RenewStatus,
+    Return,
+    RunningTrial,
+    WorkerRecord,
+)
+from benchflow_client.schema.trial import Outcome, Receipt
+
+_JOBS = "bf:jobs"
+_WORKERS = "bf:workers"
+_WORKER = "bf:worker:"
+_MS = 1000
+
+
+def connect(url: str, *, timeout_s: float = 30.0) -> redis.Redis:
+    """Return a client for a broker URL; nothing is sent yet."""
+    try:
+        return redis.Redis.from_url(
+            url.replace("redis+socket://", "unix://", 1),
+            socket_timeout=timeout_s,
+            socket_connect_timeout=5,
+            health_check_interval=25,
+            decode_responses=True,
+            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), 3),
+        )
+    except ValueError as error:
+        raise BrokerError(
+            f"The broker address is not understood: {error}.",
+            hint="Set BENCHFLOW_BROKER_URL to redis://:PASSWORD@HOST:6379/0 (or rediss:// for TLS).",
+        ) from error
+
+
+def address_of(url: str) -> str:
+    """Return a broker URL without its credentials, for people."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rsplit('@', 1)[-1]}"
+
+
+class RedisLedger:
+    """State of all jobs of a fleet, on one Redis database.
+
+    Args:
+        client: Client with `decode_responses=True`, as `connect` returns it.
+        address: Where it is, for error texts; no credentials.
+    """
+
+    def __init__(self, client: redis.Redis, *, address: str = "the broker") -> None:
+        # Untyped on purpose: the library's return types cover both of its decoding modes.
+        self._client: Any = client
+        self._address = address
+        self._scripts: dict[str, Any] = {
+            name: client.register_script(getattr(scripts, name))
+            for name in [
+                "OPEN",
+                "RELEASE",
+                "CLAIM",
+                "RENEW",
+                "PHASE",
+                "GIVE_BACK",
+                "COMMIT",
+                "CANCEL",
+                "SWEEP",
+                "CLOSE",
+                "PROGRESS",
+                "RUNNING",
+                "OVERDUE",
+                "FORGET",
+            ]
+        }
+
+    @classmethod
+    def at(cls, url: str) -> RedisLedger:
+        """Return a ledger for a broker URL; nothing is sent yet."""
+        return cls(connect(url), address=address_of(url))
+
+    def ping(self) -> None:
+        """Check that the ledger answers; raises `BrokerError` when it does not."""
+        with self._reachable():
+            self._client.ping()
+
+    def open_job(self, header: JobHeader) -> None:
+        """Record a new job with all its trials waiting."""
+        fields = asdict(header)
+        del fields["created_at"]
+        pairs = [item for pair in fields.items() for item in pair]
+        if not self._run("OPEN", header.job, header.job, *pairs, also=(_JOBS,)):
+            raise JobExistsError(
+                f"A job named {header.job!r} is already recorded.",
+                hint="Choose another --job-name, or watch it: bench watch " + header.job,
+            )
+
+    def header(self, job: str) -> JobHeader:
+        """Return what was fixed when the job opened."""
+        with self._reachable():
+            return _header(job, self._client.hgetall(_keys(job)[0]))
+
+    def release(self, job: str, *, limit: int) -> Sequence[int]:
+        """Take at most `limit` waiting trials that may start now and mark them released."""
+        return [int(index) for index in self._run("RELEASE", job, limit)]
+
+    def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
+        """Ask to execute a trial."""
+        status, fence, attempt, receipt = self._run(
+            "CLAIM", job, index, owner, int(ttl_s * _MS), max_attempts
+        )
+        return Claim(
+            ClaimStatus(status), int(fence), int(attempt), Receipt.from_json(receipt) if receipt else None
+        )
+
+    def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
+        """Extend a lease that is still held."""
+        return RenewStatus(self._run("RENEW", job, index, fence, int(ttl_s * _MS)))
+
+    def set_phase(self, job: str, index: int, *, fence: int, phase: str) -> None:
+        """Record what a running trial is doing."""
+        self._run("PHASE", job, index, fence, phase)
+
+    def give_back(self, job: str, index: int, *, fence: int, reason: Return, delay_s: float) -> bool:
+        """End a lease without a receipt; the trial waits again."""
+        return bool(self._run("GIVE_BACK", job, index, fence, reason.value, int(delay_s * _MS)))
+
+    def commit(self, job: str, receipt: Receipt, *, fence: int) -> Commit:
+        """Hand in a receipt; the first one with a valid fence counts."""
+        reward = "" if receipt.reward is None else repr(receipt.reward)
+        status, kept = self._run(
+            "COMMIT", job, receipt.trial_index, fence, receipt.outcome, reward, receipt.to_json()
+        )
+        return Commit(CommitStatus(status), Receipt.from_json(kept) if kept else None)
+
+    def cancel(self, job: str, *, by: str, reason: str) -> bool:
+        """Ask a job to stop."""
+        self.header(job)
+        return bool(self._run("CANCEL", job, by, reason))
+
+    def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
+        """Return trials of a cancelled job that nobody holds or will claim."""
+        return [int(index) for index in self._run("SWEEP", job, limit)]
+
+    def close_job(self, job: str) -> bool:
+        """Mark a job closed."""
+        return bool(self._run("CLOSE", job))
+
+    def progress(self, job: str) -> JobProgress:
+        """Return the counts of a job at one moment."""
+        flat, running, released = self._run("PROGRESS", job)
+        fields = dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else flat
+        header = _header(job, fields)
+        outcomes = {outcome.value: int(fields.get(f"outcome:{outcome.value}", 0)) for outcome in Outcome}
+        return JobProgress(
+            header=header,
+            state=JobState(fields["state"]),
+            outcomes=outcomes,
+            running=int(running),
+            waiting=header.total - int(running) - sum(outcomes.values()),
+            released=int(released),
+            reward_sum=float(fields.get("reward_sum", 0)),
+            retried=int(fields.get("retried", 0)),
+            cancelled_by=fields.get("cancelled_by", ""),
+            cancel_reason=fields.get("cancel_reason", ""),
+            first_started_at=int(fields.get("first_started_at", 0)) / _MS,
+            last_finished_at=int(fields.get("last_finished_at", 0)) / _MS,
+        )
+
+    def running(self, job: str) -> Sequence[RunningTrial]:
+        """Return the trials under a lease now, oldest first."""
+        rows = self._run("RUNNING", job)
+        trials = [
+            RunningTrial(int(index), owner, phase, int(attempts), int(started) / _MS, float(deadline) / _MS)
+            for index, owner, phase, attempts, started, deadline in rows
+        ]
+        return sorted(trials, key=lambda trial: (trial.started_at, trial.index))
+
+    def receipts(self, job: str) -> Sequence[Receipt]:
+        """Return every committed receipt, in order of index."""
+        with self._reachable():
+            rows = self._client.hvals(_keys(job)[1])
+        return sorted((Receipt.from_json(row) for row in rows), key=lambda receipt: receipt.trial_index)
+
+    def jobs(self) -> Sequence[str]:
+        """Return the names of all recorded jobs, newest first."""
+        with self._reachable():
+            return list(self._client.zrevrange(_JOBS, 0, -1))
+
+    def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
+        """Return trials to publish again."""
+        return [int(index) for index in self._run("OVERDUE", job, int(unclaimed_s * _MS))]
+
+    def announce(self, worker: WorkerRecord, *, ttl_s: float) -> None:
+        """Record that a worker is alive, for `ttl_s` seconds."""
+        with self._reachable(), self._client.pipeline() as pipe:
+            pipe.set(_WORKER + worker.name, json.dumps(asdict(worker)), px=int(ttl_s * _MS))
+            pipe.sadd(_WORKERS, worker.name)
+            pipe.execute()
+
+    def retire(self, name: str) -> None:
+        """Remove a worker's record at once."""
+        with self._reachable(), self._client.pipeline() as pipe:
+            pipe.delete(_WORKER + name)
+            pipe.srem(_WORKERS, name)
+            pipe.execute()
+
+    def workers(self) -> Sequence[WorkerRecord]:
+        """Return the workers that are alive, in order of name."""
+        with self._reachable():
+            names = sorted(self._client.smembers(_WORKERS))
+            texts = self._client.mget([_WORKER + name for name in names]) if names else []
+            gone = [name for name, text in zip(names, texts, strict=True) if text is None]
+            if gone:
+                self._client.srem(_WORKERS, *gone)
+        return [_worker(text) for text in texts if text is not None]
+
+    def forget_job(self, job: str) -> None:
+        """Remove all the ledger knows of a job."""
+        self._run("FORGET", job, job, also=(_JOBS,))
+
+    def _run(self, script: str, job: str, *args: object, also: Sequence[str] = ()) -> Any:
+        with self._reachable():
+            return self._scripts[script](keys=[*_keys(job), *also], args=list(args))
+
+    @contextmanager
+    def _reachable(self) -> Generator[None, None, None]:
+        """Turn what the client library raises into one error that says what to do."""
+        try:
+            yield
+        except redis.AuthenticationError as error:
+            raise BrokerError(
+                f"The broker at {self._address} refused the password.",
+                hint="Check the password in BENCHFLOW_BROKER_URL. Nothing was submitted.",
+            ) from error
+        except redis.RedisError as error:
+            raise BrokerError(
+                f"The broker at {self._address} does not answer ({_reason(error)}).",
+                hint="Start one (`bench up`, `docker compose up -d`) or set BENCHFLOW_BROKER_URL.",
+            ) from error
+
+
+def _keys(job: str) -> tuple[str, ...]:
+    base = f"bf:{{{job}}}"
+    return (base, f"{base}:receipts", f"{base}:leases", f"{base}:released", f"{base}:returned", f"{base}:t:")
+
+
+def _header(job: str, fields: dict[str, str]) -> JobHeader:
+    if not fields:
+        raise JobNotFoundError(f"No job {job!r} on this fleet.", hint="`bench jobs` lists them.")
+    return JobHeader(
+        job=job,
+        total=int(fields["total"]),
+        concurrency=int(fields["concurrency"]),
+        max_attempts=int(fields["max_attempts"]),
+        owner=fields["owner"],
+        queue=fields["queue"],
+        group_id=fields["group_id"],
+        body_id=fields["body_id"],
+        title=fields["title"],
+        created_at=int(fields["created_at"]) / _MS,
+    )
+
+
+def _worker(text: str) -> WorkerRecord:
+    fields = json.loads(text)
+    return WorkerRecord(**{
+        **fields,
+        "queues": tuple(fields["queues"]),
+        "sandboxes": tuple(fields["sandboxes"]),
+    })
+
+
+_REASONS: tuple[tuple[type[redis.RedisError], str], ...] = (
+    (redis.TimeoutError, "timed out"),
+    (redis.ConnectionError, "connection refused or lost"),
+    (redis.exceptions.OutOfMemoryError, "out of memory"),
+    (redis.exceptions.ReadOnlyError, "it is a read-only replica"),
+)
+
+
+def _reason(error: redis.RedisError) -> str:
+    for kind, text in _REASONS:
+        if isinstance(error, kind):
+            return text
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

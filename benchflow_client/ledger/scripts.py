@@ -1,0 +1,240 @@
+"""The ledger's atomic steps as Lua; each one runs whole on the Redis server, on its clock.
+
+Keys of a job, in the order every script gets them:
+    1 header (hash)  2 receipts (hash: index -> receipt)  3 leases (zset: index -> deadline, ms)
+    4 released (zset: index -> when, ms)  5 returned (zset: index -> not before, ms)
+    6 prefix of the trial records (hash each: fence, attempts, owner, phase, started)
+A trial is in exactly one place: not yet released (index >= cursor), returned, released,
+leased, or finished (it has a receipt; its record is gone).
+"""
+
+from __future__ import annotations
+
+_NOW = """
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local H, R, L, Q, W, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local state = redis.call('HGET', H, 'state')
+"""
+
+# ARGV: job, then field and value pairs of the header. KEYS[7]: zset of all jobs.
+OPEN = (
+    _NOW
+    + """
+if state then return 0 end
+redis.call('HSET', H, 'state', 'open', 'cursor', 0, 'created_at', now)
+for i = 2, #ARGV, 2 do redis.call('HSET', H, ARGV[i], ARGV[i + 1]) end
+redis.call('ZADD', KEYS[7], now, ARGV[1])
+return 1
+"""
+)
+
+# ARGV: limit. Returns the indices to publish.
+RELEASE = (
+    _NOW
+    + """
+if state ~= 'open' then return {} end
+local h = redis.call('HMGET', H, 'total', 'concurrency', 'cursor')
+local total, cursor = tonumber(h[1]), tonumber(h[3])
+local room = tonumber(h[2]) - redis.call('ZCARD', L) - redis.call('ZCARD', Q)
+room = math.min(room, tonumber(ARGV[1]))
+local out = {}
+if room > 0 then
+  for _, i in ipairs(redis.call('ZRANGEBYSCORE', W, '-inf', now, 'LIMIT', 0, room)) do
+    redis.call('ZREM', W, i)
+    redis.call('ZADD', Q, now, i)
+    out[#out + 1] = tonumber(i)
+  end
+end
+while #out < room and cursor < total do
+  redis.call('ZADD', Q, now, cursor)
+  out[#out + 1] = cursor
+  cursor = cursor + 1
+end
+redis.call('HSET', H, 'cursor', cursor)
+return out
+"""
+)
+
+# ARGV: index, owner, ttl ms, max attempts. Returns status, fence, attempt, receipt.
+CLAIM = (
+    _NOW
+    + """
+local i, ttl = ARGV[1], tonumber(ARGV[3])
+if not state then return {'unknown', 0, 0, ''} end
+redis.call('ZREM', Q, i)
+local receipt = redis.call('HGET', R, i)
+if receipt then return {'finished', 0, 0, receipt} end
+if state == 'closed' then return {'unknown', 0, 0, ''} end
+local lease = redis.call('ZSCORE', L, i)
+if lease and tonumber(lease) > now then return {'busy', 0, 0, ''} end
+local record = T .. i
+local attempts = tonumber(redis.call('HGET', record, 'attempts') or 0)
+local status = 'granted'
+if state == 'cancelling' then status = 'cancelled'
+elseif attempts >= tonumber(ARGV[4]) then status = 'exhausted'
+else
+  attempts = redis.call('HINCRBY', record, 'attempts', 1)
+  if attempts > 1 then redis.call('HINCRBY', H, 'retried', 1) end
+  redis.call('HSETNX', H, 'first_started_at', now)
+end
+local fence = redis.call('HINCRBY', record, 'fence', 1)
+redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now)
+redis.call('ZREM', W, i)
+redis.call('ZADD', L, now + ttl, i)
+return {status, fence, attempts, ''}
+"""
+)
+
+# ARGV: index, fence, ttl ms.
+RENEW = (
+    _NOW
+    + """
+local i = ARGV[1]
+if not redis.call('ZSCORE', L, i) or redis.call('HGET', T .. i, 'fence') ~= ARGV[2] then return 'lost' end
+redis.call('ZADD', L, now + tonumber(ARGV[3]), i)
+if state == 'cancelling' then return 'cancelled' end
+return 'held'
+"""
+)
+
+# ARGV: index, fence, phase.
+PHASE = (
+    _NOW
+    + """
+local record = T .. ARGV[1]
+if redis.call('HGET', record, 'fence') == ARGV[2] then redis.call('HSET', record, 'phase', ARGV[3]) end
+return 1
+"""
+)
+
+# ARGV: index, fence, reason, delay ms.
+GIVE_BACK = (
+    _NOW
+    + """
+local i, record = ARGV[1], T .. ARGV[1]
+if not redis.call('ZSCORE', L, i) or redis.call('HGET', record, 'fence') ~= ARGV[2] then return 0 end
+redis.call('ZREM', L, i)
+if ARGV[3] == 'drain' then
+  local left = redis.call('HINCRBY', record, 'attempts', -1)
+  if left > 0 then redis.call('HINCRBY', H, 'retried', -1) end
+  redis.call('ZADD', Q, now, i)
+else
+  redis.call('ZADD', W, now + tonumber(ARGV[4]), i)
+end
+return 1
+"""
+)
+
+# ARGV: index, fence, outcome, reward or '', receipt. Fence 0 = a trial nobody holds, of a cancelled job.
+COMMIT = (
+    _NOW
+    + """
+local i, fence = ARGV[1], ARGV[2]
+local receipt = redis.call('HGET', R, i)
+if receipt then return {'already', receipt} end
+if fence == '0' then
+  if state ~= 'cancelling' or redis.call('ZSCORE', L, i) then return {'fenced', ''} end
+elseif redis.call('HGET', T .. i, 'fence') ~= fence or not redis.call('ZSCORE', L, i) then
+  return {'fenced', ''}
+end
+redis.call('HSET', R, i, ARGV[5])
+redis.call('ZREM', L, i)
+redis.call('ZREM', Q, i)
+redis.call('ZREM', W, i)
+redis.call('DEL', T .. i)
+redis.call('HINCRBY', H, 'outcome:' .. ARGV[3], 1)
+if ARGV[4] ~= '' then redis.call('HINCRBYFLOAT', H, 'reward_sum', ARGV[4]) end
+redis.call('HSET', H, 'last_finished_at', now)
+return {'committed', ARGV[5]}
+"""
+)
+
+# ARGV: by, reason.
+CANCEL = (
+    _NOW
+    + """
+if state ~= 'open' then return 0 end
+redis.call('HSET', H, 'state', 'cancelling', 'cancelled_by', ARGV[1], 'cancel_reason', ARGV[2])
+return 1
+"""
+)
+
+# ARGV: limit. Returns indices that nobody holds and nobody will claim.
+SWEEP = (
+    _NOW
+    + """
+if state ~= 'cancelling' then return {} end
+local limit, out = tonumber(ARGV[1]), {}
+for _, zset in ipairs({Q, W}) do
+  if #out < limit then
+    for _, i in ipairs(redis.call('ZRANGE', zset, 0, limit - #out - 1)) do out[#out + 1] = tonumber(i) end
+  end
+end
+local h = redis.call('HMGET', H, 'total', 'cursor')
+local total, cursor = tonumber(h[1]), tonumber(h[2])
+while #out < limit and cursor < total do
+  redis.call('ZADD', W, now, cursor)
+  out[#out + 1] = cursor
+  cursor = cursor + 1
+end
+redis.call('HSET', H, 'cursor', cursor)
+return out
+"""
+)
+
+CLOSE = (
+    _NOW
+    + """
+if not state or state == 'closed' then return 0 end
+redis.call('HSET', H, 'state', 'closed')
+return 1
+"""
+)
+
+PROGRESS = (
+    _NOW
+    + """
+return {redis.call('HGETALL', H), redis.call('ZCARD', L), redis.call('ZCARD', Q)}
+"""
+)
+
+RUNNING = (
+    _NOW
+    + """
+local out = {}
+for _, i in ipairs(redis.call('ZRANGE', L, 0, -1)) do
+  local r = redis.call('HMGET', T .. i, 'owner', 'phase', 'attempts', 'started')
+  out[#out + 1] = {i, r[1] or '', r[2] or '', r[3] or 0, r[4] or 0, redis.call('ZSCORE', L, i)}
+end
+return out
+"""
+)
+
+# ARGV: unclaimed ms. Leases that ran out become released again; both kinds are due for a message.
+OVERDUE = (
+    _NOW
+    + """
+local out = {}
+for _, i in ipairs(redis.call('ZRANGEBYSCORE', Q, '-inf', now - tonumber(ARGV[1]))) do out[#out + 1] = tonumber(i) end
+for _, i in ipairs(redis.call('ZRANGEBYSCORE', L, '-inf', now)) do
+  redis.call('ZREM', L, i)
+  out[#out + 1] = tonumber(i)
+end
+for _, i in ipairs(out) do redis.call('ZADD', Q, now, i) end
+return out
+"""
+)
+
+# KEYS[7]: zset of all jobs. ARGV: job.
+FORGET = (
+    _NOW
+    + """
+for _, zset in ipairs({L, Q, W}) do
+  for _, i in ipairs(redis.call('ZRANGE', zset, 0, -1)) do redis.call('DEL', T .. i) end
+end
+redis.call('DEL', H, R, L, Q, W)
+redis.call('ZREM', KEYS[7], ARGV[1])
+return 1
+"""
+)
