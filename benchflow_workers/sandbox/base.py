@@ -205,11 +205,12 @@ class Sandbox(Protocol):
         """Copy a file or folder out of the sandbox to `target` on the worker.
 
         A folder's content lands in `target` (made when missing); a file becomes
-        `target`. Modes are kept, owners are not; links, devices and anything
-        that would land outside `target` are left out.
+        `target`. Modes are kept (set-id bits dropped, the worker can always read
+        and delete), owners are not; links, devices and anything that would land
+        outside `target` are left out.
 
         Returns:
-            False when `path` does not exist in the sandbox.
+            False when `path` does not exist in the sandbox, or is itself a link.
 
         Raises:
             SandboxError: `sandbox.transfer_failed` when more than `limit_bytes` would be written.
