@@ -1,0 +1,146 @@
+"""Release trials as Celery messages and gather them in a chord: the only file that touches canvas.
+
+The chord's size is set before anything is published, and every id is derived from the
+plan. So a trial can be published at any time, by anybody, twice or more: it is always
+the same message, counted once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+
+from benchflow_client.broker import CONTROL_QUEUE, SUMMARY, TRIAL
+from benchflow_client.errors import BrokerError
+from benchflow_client.ledger.base import JobHeader, Ledger
+from benchflow_client.schema.base import SCHEMA_VERSION
+from benchflow_client.schema.plan import Plan, PlannedTrial
+
+_RELEASE_BATCH = 1000
+"""Trials released in one ledger step."""
+
+
+def job_header(plan: Plan, *, owner: str) -> JobHeader:
+    """Return the ledger's header of a planned job; `created_at` is set on opening."""
+    return JobHeader(
+        job=plan.job,
+        total=plan.size,
+        concurrency=plan.spec.concurrency,
+        max_attempts=plan.spec.max_attempts,
+        owner=owner,
+        queue=plan.sandbox,
+        group_id=str(uuid.uuid4()),
+        body_id=f"{plan.job}.summary",
+        title=" ".join([plan.source.path, *(agent.label for agent in plan.agents)]),
+        created_at=0.0,
+    )
+
+
+class Dispatcher:
+    """Sends what the ledger releases.
+
+    Args:
+        app: A Celery app of `broker.make_app`.
+        ledger: The ledger on the same broker.
+    """
+
+    def __init__(self, app: Celery, ledger: Ledger) -> None:
+        self._app = app
+        self._ledger = ledger
+
+    def open(self, header: JobHeader, plan: Plan) -> int:
+        """Record a job and publish its first trials.
+
+        Returns:
+            How many were published.
+
+        Raises:
+            JobExistsError: The name is taken; nothing was published.
+            BrokerError: The broker failed; a recorded job is taken up by any worker later.
+        """
+        try:
+            self._app.backend.set_chord_size(header.group_id, header.total)
+        except (RedisError, KombuError, OSError) as error:
+            raise _refused(error) from error
+        self._ledger.open_job(header)
+        return self.release(header, plan)
+
+    def release(self, header: JobHeader, plan: Plan) -> int:
+        """Publish every trial that may start now and return how many."""
+        count = 0
+        while indices := self._ledger.release(header.job, limit=_RELEASE_BATCH):
+            self.publish(header, plan, indices)
+            count += len(indices)
+            if len(indices) < _RELEASE_BATCH:
+                break
+        return count
+
+    def publish(self, header: JobHeader, plan: Plan, indices: Iterable[int]) -> None:
+        """Send the messages of trials; sending one twice is harmless."""
+        body = self._body(header)
+        try:
+            with self._app.producer_pool.acquire(block=True, timeout=30) as producer:
+                for index in indices:
+                    self._app.send_task(
+                        TRIAL,
+                        args=(header.job, index, SCHEMA_VERSION),
+                        queue=header.queue,
+                        task_id=plan.trial(index).id,
+                        group_id=header.group_id,
+                        group_index=index,
+                        chord=body,
+                        argsrepr=short_args(plan, plan.trial(index)),
+                        kwargsrepr="",
+                        ignore_result=True,
+                        add_to_parent=False,
+                        producer=producer,
+                    )
+        except (RedisError, KombuError, OSError) as error:
+            raise _refused(error) from error
+
+    def gather(self, header: JobHeader) -> None:
+        """Publish the chord's body by itself; running it twice is harmless."""
+        try:
+            self._app.send_task(
+                SUMMARY,
+                args=(None, header.job),
+                queue=CONTROL_QUEUE,
+                task_id=header.body_id,
+                argsrepr=header.job,
+                kwargsrepr="",
+                ignore_result=True,
+                add_to_parent=False,
+            )
+        except (RedisError, KombuError, OSError) as error:
+            raise _refused(error) from error
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages wait in a queue."""
+        try:
+            with self._app.connection_for_read() as connection:
+                return int(connection.default_channel.queue_declare(queue, passive=False).message_count)
+        except (RedisError, KombuError, OSError) as error:
+            raise _refused(error) from error
+
+    def _body(self, header: JobHeader) -> object:
+        body = self._app.signature(
+            SUMMARY, args=(header.job,), queue=CONTROL_QUEUE, argsrepr=header.job, ignore_result=True
+        )
+        body.freeze(header.body_id, group_id=header.group_id)
+        return body
+
+
+def short_args(plan: Plan, trial: PlannedTrial) -> str:
+    """Return what Flower shows as the arguments of a trial, e.g. `fix-build claude 2/5`."""
+    return f"{trial.task.slug} {trial.agent.slug} {trial.try_number}/{plan.spec.tries}"
+
+
+def _refused(error: Exception) -> BrokerError:
+    return BrokerError(
+        f"The broker took no message ({type(error).__name__}).",
+        hint="Check that it runs and has memory left: `bench doctor`.",
+    )

@@ -1,0 +1,87 @@
+"""The only reader of the environment on the client's side."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationError
+
+from benchflow_client.errors import JobSpecError
+from benchflow_client.schema.base import Record
+
+PREFIX = "BENCHFLOW_"
+"""Every variable of ours starts with this."""
+
+
+class Settings(Record):
+    """What the environment says; each field is the variable `BENCHFLOW_<NAME>`."""
+
+    broker_url: SecretStr | None = Field(
+        default=None,
+        description="Broker and ledger, `redis://:PASSWORD@HOST:6379/0`; None = the embedded fleet.",
+    )
+    store_url: str | None = Field(
+        default=None, description="Store: a folder, or `s3://bucket/prefix`; None = the jobs folder."
+    )
+    s3_endpoint: str | None = Field(
+        default=None, description="Address of an S3-compatible service; None = AWS."
+    )
+    s3_region: str = Field(default="us-east-1", description="Region of the bucket.")
+    s3_access_key_id: str | None = Field(default=None, description="Key id; None = the SDK's own search.")
+    s3_secret_access_key: SecretStr | None = Field(
+        default=None, description="Secret; None = the SDK's own search."
+    )
+    state_dir: Path = Field(description="Folder for caches and the embedded fleet's files.")
+    fleet: str = Field(
+        default="default",
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$",
+        description="Name of the fleet; sandboxes of other fleets are never touched.",
+    )
+    user: str = Field(description="Who submits and cancels, for people.")
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    Args:
+        environ: Variables to read; None = the process's environment.
+
+    Raises:
+        JobSpecError: A variable has a value that is not allowed.
+    """
+    source = os.environ if environ is None else environ
+    values = {
+        name: source[PREFIX + name.upper()]
+        for name in Settings.model_fields
+        if source.get(PREFIX + name.upper())
+    }
+    values.setdefault("state_dir", _state_dir(source))
+    values.setdefault("user", _user(source))
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PREFIX + str(first["loc"][0]).upper()
+        raise JobSpecError(
+            f"{name} is not valid: {first['msg']}.", hint=f"Correct or unset {name}."
+        ) from error
+
+
+def _state_dir(environ: Mapping[str, str]) -> str:
+    base = environ.get("XDG_STATE_HOME") or str(
+        Path(environ.get("HOME") or "~").expanduser() / ".local/state"
+    )
+    return str(Path(base) / "benchflow")
+
+
+def _user(environ: Mapping[str, str]) -> str:
+    for name in ("LOGNAME", "USER"):
+        if environ.get(name):
+            return environ[name]
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
