@@ -67,3 +67,26 @@ def test_a_missing_part_skips_with_its_reason(
 
     result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(["*no docker command on PATH*", "*chromium*"])
+
+
+@pytest.mark.parametrize(("condition", "outcome"), [("True", 0), ("False", 1)])
+def test_the_coverage_floor_is_asked_only_of_complete_runs(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, condition: str, outcome: int
+) -> None:
+    """Without Docker a user's run cannot reach the floor, and that is no fault of the code."""
+    monkeypatch.setenv("BENCHFLOW_CI_NO_SKIP", "0")
+    pytester.makeconftest(CONFTEST.read_text())
+    pytester.makepyfile(module="def unused():\n    return 1\n")
+    pytester.makepyfile(
+        f"""
+        import module
+        import pytest
+
+        @pytest.mark.skipif({condition}, reason="a part is missing")
+        def test_left_out(): ...
+        """
+    )
+
+    result = pytester.runpytest_subprocess("--cov=module", "--cov-fail-under=99", "-p", "no:cacheprovider")
+
+    assert result.ret == outcome
