@@ -155,6 +155,7 @@ class Capabilities:
     has_gpus: bool
     isolates: tuple[str, ...]  # what it keeps apart, for people
     does_not_isolate: tuple[str, ...]  # what it says plainly it does not
+    runs_commands: bool = True  # False = nothing is run, so nothing can be scored
 
 
 class Sandbox(Protocol):

@@ -1,0 +1,164 @@
+"""First phase: resolve all a rollout needs, before any sandbox exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchflow_client.errors import SandboxError
+from benchflow_client.schema.ids import short_digest
+from benchflow_client.schema.task import Task
+from benchflow_client.tasks.gate import unsupported
+from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
+from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
+from benchflow_workers.trial.cache import BundleCache
+from benchflow_workers.trial.records import Attempt, Prepared, TaskFolder
+from benchflow_workers.trial.variables import resolve_agent_env, resolve_templates, secret_values
+from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
+
+SETUP_TIMEOUT_S = 600.0
+"""Shared by all preparation and hardening steps: minutes, so that a busy host costs no trial."""
+
+ARTIFACTS_DIR = "/logs/artifacts"
+"""What a task leaves here is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a trial is made of; put together once per worker.
+
+    Attributes:
+        bundles: Task folders and agent scripts on this host.
+        provider: Returns the sandbox provider of a kind.
+        agent: Returns the agent of a spec.
+        verifier: Returns the verifier of a task.
+        environ: Variables of this worker that names in specs and tasks refer to.
+        fleet: Name of the fleet, for labels.
+    """
+
+    bundles: BundleCache
+    provider: Callable[[str], SandboxProvider]
+    agent: Callable[[str], Agent]
+    verifier: Callable[[Task], Verifier]
+    environ: Mapping[str, str]
+    fleet: str
+
+
+def prepare(attempt: Attempt, parts: Parts) -> Prepared:
+    """Return everything the rollout needs.
+
+    Raises:
+        TrialError: The task cannot be read or is not supported here, a variable is
+            missing, the agent cannot be run; the code says which.
+        StoreError: The store cannot be read.
+    """
+    provider = parts.provider(attempt.plan.sandbox)
+    folder = parts.bundles.task(attempt.trial.task)
+    _check_supported(folder.task, provider)
+    spec, config = attempt.trial.agent.spec, folder.task.config
+    agent = parts.agent("script" if spec.is_script else spec.name)
+    factor = attempt.plan.spec.timeout_multiplier
+    sandbox_env = resolve_templates(config.sandbox.env, parts.environ, place="environment.env")
+    oracle_env = resolve_templates(config.oracle.env, parts.environ, place="solution.env")
+    verifier_env = resolve_templates(config.verifier.env, parts.environ, place="verifier.env")
+    agent_env = resolve_agent_env(spec.env, parts.environ)
+    has_user = agent.runs_as_user and provider.capabilities.has_users
+    user = str(config.agent.user or attempt.plan.spec.sandbox_user) if has_user else ROOT
+    agent_context = AgentContext(
+        task=folder.task,
+        task_dir=folder.path,
+        spec=spec,
+        script=parts.bundles.script(attempt.trial.agent),
+        env=agent_env,
+        oracle_env=oracle_env,
+        timeout_s=scaled(spec.timeout_s or config.agent.timeout_sec, factor),
+        user=user,
+    )
+    verify_context = VerifyContext(
+        task=folder.task,
+        task_dir=folder.path,
+        env=verifier_env,
+        timeout_s=config.verifier.timeout_sec * factor,
+        setup_timeout_s=SETUP_TIMEOUT_S * max(1.0, factor),
+        agent_user=user if agent.runs_as_user else None,
+    )
+    setup_env = tuple(
+        resolve_templates(command.env, parts.environ, place="environment.setup_commands.env")
+        for command in config.sandbox.setup_commands
+    )
+    return Prepared(
+        folder=folder,
+        provider=provider,
+        sandbox=_sandbox_spec(attempt, parts, folder, sandbox_env, agent.uploads(agent_context)),
+        agent=agent,
+        agent_context=agent_context,
+        verifier=parts.verifier(folder.task),
+        verify_context=verify_context,
+        setup_env=setup_env,
+        secrets=secret_values(
+            sandbox_env, oracle_env, verifier_env, agent_env, *setup_env,
+            by_reference=spec.env, environ=parts.environ,
+        ),
+    )  # fmt: skip
+
+
+def scaled(seconds: float | None, factor: float) -> float | None:
+    """Return a timeout times the job's multiplier; None stays None."""
+    return None if seconds is None else seconds * factor
+
+
+def _check_supported(task: Task, provider: SandboxProvider) -> None:
+    able = provider.capabilities
+    reasons = unsupported(
+        task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus
+    )
+    if able.runs_commands and reasons:
+        raise SandboxError(
+            "task.unsupported",
+            f"Task {task.name!r} cannot run on sandbox {provider.kind!r}: {'; '.join(reasons)}.",
+            hint="Choose another --sandbox, or leave the task out with --exclude.",
+        )
+
+
+def _sandbox_spec(
+    attempt: Attempt,
+    parts: Parts,
+    folder: TaskFolder,
+    env: Mapping[str, str],
+    uploads: Sequence[Upload],
+) -> SandboxSpec:
+    table, factor = folder.task.config.sandbox, attempt.plan.spec.timeout_multiplier
+    trial = attempt.trial
+    return SandboxSpec(
+        name=f"bf-{trial.task.slug[:40]}-{short_digest(trial.id, str(attempt.fence))}",
+        labels={
+            "bf.fleet": parts.fleet,
+            "bf.job": attempt.plan.job,
+            "bf.trial": trial.id,
+            "bf.fence": str(attempt.fence),
+            "bf.worker": attempt.worker,
+        },
+        image=table.docker_image,
+        build_context=None if table.docker_image else folder.path / "environment",
+        build_digest=folder.environment_digest,
+        build_timeout_s=table.build_timeout_sec * factor,
+        cpus=table.cpus,
+        memory_mb=table.memory_mb,
+        storage_mb=table.storage_mb,
+        network=table.network_mode,
+        env=env,
+        workdir=table.workdir,
+        uploads=(*_base_uploads(folder.task), *uploads),
+    )
+
+
+def _base_uploads(task: Task) -> tuple[Upload, ...]:
+    prefix = task.config.agent.prompt_prefix
+    prompt = f"{prefix}\n\n{task.instruction}" if prefix else task.instruction
+    return (
+        Upload("/logs", mode=0o755),
+        Upload(LOGS_DIR, mode=0o755),
+        Upload(VERIFIER_LOGS_DIR, mode=0o777),
+        Upload(ARTIFACTS_DIR, mode=0o777),
+        Upload(INSTRUCTION_PATH, content=prompt.encode("utf-8", "surrogateescape"), mode=0o644),
+    )

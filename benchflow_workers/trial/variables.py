@@ -1,0 +1,78 @@
+"""Resolve variables on the worker: only names travel, values never leave this host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from benchflow_client.errors import AgentError
+
+_TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
+_SECRET_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|COOKIE|AUTH|BEARER|SESSION", re.IGNORECASE
+)
+MIN_SECRET_CHARS = 6
+"""A shorter value is not looked for in outputs: it would match ordinary text."""
+
+
+def resolve_templates(values: Mapping[str, str], environ: Mapping[str, str], *, place: str) -> dict[str, str]:
+    """Return a table of variables with whole-value templates filled in.
+
+    Args:
+        values: Variables; `${VAR}` and `${VAR:-default}` are templates, anything else is literal.
+        environ: Where templates are looked up.
+        place: Key of the task file, for the error.
+
+    Raises:
+        AgentError: `agent.env_missing`: a template has neither value nor default.
+    """
+    return {name: _resolve(name, value, environ, place) for name, value in values.items()}
+
+
+def resolve_agent_env(items: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the agent's variables: `NAME` from this worker, `NAME=VALUE` as given.
+
+    Raises:
+        AgentError: `agent.env_missing`: a name is not set on this worker.
+    """
+    resolved = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator and name not in environ:
+            raise AgentError(
+                "agent.env_missing",
+                f"The agent needs the variable {name}, which is not set on this worker.",
+                hint=f"Set {name} in the worker's environment and start it again.",
+            )
+        resolved[name] = value if separator else environ[name]
+    return resolved
+
+
+def secret_values(
+    *tables: Mapping[str, str], by_reference: tuple[str, ...], environ: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the values that must not be written anywhere.
+
+    Args:
+        tables: Resolved variables; those with the name of a secret count.
+        by_reference: Agent variables; each plain `NAME` counts whatever it is called.
+        environ: This worker's variables.
+    """
+    named = {value for table in tables for name, value in table.items() if _SECRET_NAME.search(name)}
+    referred = {environ[item] for item in by_reference if "=" not in item and item in environ}
+    return frozenset(value for value in named | referred if len(value) >= MIN_SECRET_CHARS)
+
+
+def _resolve(name: str, value: str, environ: Mapping[str, str], place: str) -> str:
+    match = _TEMPLATE.fullmatch(value)
+    if match is None:
+        return value
+    variable, default = match.groups()
+    found = environ.get(variable, default)
+    if found is None:
+        raise AgentError(
+            "agent.env_missing",
+            f"{place}.{name} needs the variable {variable}, which is not set on this worker.",
+            hint=f"Set {variable} in the worker's environment, or give a default: ${{{variable}:-value}}.",
+        )
+    return found
