@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from pathlib import PurePosixPath
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from benchflow_client.schema.base import Record
+from benchflow_client.schema.task_types import (
+    AbsolutePath,
+    AllowedHost,
+    BlockedHost,
+    BlockedUrl,
+    Cores,
+    Count,
+    DelayS,
+    EnvMap,
+    Flag,
+    ImageName,
+    Mebibytes,
+    NetworkMode,
+    PlainText,
+    Reward,
+    TimeoutS,
+    User,
+    Workdir,
+)
 
-NetworkMode = Literal["public", "no-network", "allowlist", "denylist"]
-"""What a sandbox may reach: everything, nothing, only or all but the named hosts."""
+__all__ = ["NetworkMode", "Task", "TaskConfig", "TimeoutS"]
 
-TimeoutS = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""A positive, finite number of seconds."""
+_PACKAGE_SIDE = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_NEVER_KEPT = ("/dev", "/logs", "/proc", "/solution", "/sys", "/tests")
+"""Folders no submission file may be taken from: they are not the agent's work."""
+
+_MOST_SUBMISSION_FILES = 8
+_LONGEST_PATH = 512
+
+
+def _needs_mode(hosts: tuple[str, ...], info: ValidationInfo, mode: NetworkMode) -> tuple[str, ...]:
+    """Refuse hosts without the mode that reads them, and an allowlist that lists nothing."""
+    if "network_mode" not in info.data:  # its own problem is reported already
+        return hosts
+    chosen = info.data["network_mode"]
+    if hosts and chosen != mode:
+        raise ValueError(f'needs network_mode = "{mode}"')
+    if not hosts and chosen == mode == "allowlist":
+        raise ValueError('network_mode = "allowlist" needs at least one host')
+    return hosts
 
 
 class _Table(BaseModel):
@@ -31,11 +67,22 @@ class Author(_Table):
 class PackageTable(_Table):
     """Identity and description of a task as a package."""
 
-    name: str | None = Field(default=None, description="Package id `org/name`; None = not packaged.")
+    name: str | None = Field(
+        default=None,
+        pattern=rf"^{_PACKAGE_SIDE}/{_PACKAGE_SIDE}$",
+        description="Package id `org/name`; None = not packaged.",
+    )
     version: str = Field(default="", description="Free text.")
     description: str = Field(default="", description="One paragraph for people.")
     authors: tuple[Author, ...] = Field(default=(), description="Who wrote it.")
     keywords: tuple[str, ...] = Field(default=(), description="Words to find it by.")
+
+    @field_validator("name")
+    @classmethod
+    def _no_dots(cls, value: str | None) -> str | None:
+        if value is not None and ".." in value:
+            raise ValueError("a package id has no '..'")
+        return value
 
 
 class AgentTable(_Table):
@@ -44,42 +91,56 @@ class AgentTable(_Table):
     timeout_sec: TimeoutS | None = Field(
         default=None, description="Wall clock of the agent phase in seconds; None = no cap."
     )
-    prompt_prefix: str | None = Field(default=None, description="Text put before the prompt.")
-    user: str | int | None = Field(
+    prompt_prefix: PlainText | None = Field(default=None, description="Text put before the prompt.")
+    user: User | None = Field(
         default=None, description="User that runs the agent; None = the job's sandbox user."
     )
     network_mode: NetworkMode | None = Field(
         default=None, description="Network of the agent phase; None = as the sandbox says."
     )
-    allowed_hosts: tuple[str, ...] = Field(default=(), description="Hosts of an allowlist.")
+    allowed_hosts: tuple[AllowedHost, ...] = Field(
+        default=(), validate_default=True, description="Hosts of an allowlist."
+    )
+
+    @field_validator("network_mode")
+    @classmethod
+    def _no_denylist(cls, value: NetworkMode | None) -> NetworkMode | None:
+        if value == "denylist":
+            raise ValueError("a denylist belongs to the sandbox, not to one phase")
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _allowlist_only(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return _needs_mode(value, info, "allowlist")
 
 
 class Healthcheck(_Table):
     """A command that must succeed before the agent starts."""
 
-    command: str = Field(description="Shell command, run as root.")
+    command: PlainText = Field(description="Shell command, run as root.")
     interval_sec: TimeoutS = Field(default=5.0, description="Seconds between checks.")
     timeout_sec: TimeoutS = Field(default=30.0, description="Seconds one check may take.")
-    start_period_sec: float = Field(default=0.0, ge=0, description="Seconds in which failures do not count.")
+    start_period_sec: DelayS = Field(default=0.0, description="Seconds in which failures do not count.")
     start_interval_sec: TimeoutS = Field(
         default=5.0, description="Seconds between checks in the start period."
     )
-    retries: int = Field(default=3, ge=1, description="Failures in a row that mean unhealthy.")
+    retries: Count = Field(default=3, ge=1, description="Failures in a row that mean unhealthy.")
 
 
 class SetupCommand(_Table):
     """A command run after the sandbox started and before the agent."""
 
-    command: str = Field(description="Shell command.")
+    command: PlainText = Field(description="Shell command.")
     timeout_sec: TimeoutS = Field(default=600.0, description="Seconds it may take.")
-    cwd: str | None = Field(default=None, description="Absolute folder; None = the workspace.")
-    env: dict[str, str] = Field(default_factory=dict, description="Variables, templates allowed.")
-    user: str | int | None = Field(default=None, description="Who runs it; None = root.")
+    cwd: AbsolutePath | None = Field(default=None, description="Absolute folder; None = the workspace.")
+    env: EnvMap = Field(default_factory=dict, description="Variables, templates allowed.")
+    user: User | None = Field(default=None, description="Who runs it; None = root.")
     service: str = Field(default="main", description="Service it runs in.")
     host_lock: str | None = Field(
         default=None, description="Serialise with trials of one host under this name."
     )
-    capture_dir: str | None = Field(default=None, description="Folder to keep afterwards.")
+    capture_dir: AbsolutePath | None = Field(default=None, description="Folder to keep afterwards.")
     capture_dir_b64_env: str | None = Field(default=None, description="Variable that gets the captured tar.")
     capture_dir_b64_env_file_var: str | None = Field(
         default=None, description="Variable that gets the path of the captured tar."
@@ -93,46 +154,73 @@ class McpServer(_Table):
     transport: Literal["sse", "stdio", "streamable-http", "http"] = Field(
         default="sse", description="How to talk to it."
     )
-    url: str | None = Field(default=None, description="Address; None for stdio.")
-    command: str | None = Field(default=None, description="Program; None unless stdio.")
+    url: str | None = Field(default=None, validate_default=True, description="Address; None for stdio.")
+    command: PlainText | None = Field(
+        default=None, validate_default=True, description="Program; None unless stdio."
+    )
     args: tuple[str, ...] = Field(default=(), description="Arguments of the program.")
     cwd: str | None = Field(default=None, description="Folder of the program; None = workspace.")
-    env: dict[str, str] = Field(default_factory=dict, description="Variables, templates allowed.")
-    headers: dict[str, str] = Field(default_factory=dict, description="HTTP headers, templates allowed.")
+    env: EnvMap = Field(default_factory=dict, description="Variables, templates allowed.")
+    headers: dict[str, PlainText] = Field(
+        default_factory=dict, description="HTTP headers, templates allowed."
+    )
     tools: tuple[str, ...] = Field(default=(), description="Only these tools; empty = all.")
     include_tags: tuple[str, ...] = Field(default=(), description="Only tools with one of these tags.")
     exclude_tags: tuple[str, ...] = Field(default=(), description="No tool with one of these tags.")
+
+    @field_validator("url", "command")
+    @classmethod
+    def _reachable(cls, value: str | None, info: ValidationInfo) -> str | None:
+        transport = info.data.get("transport")
+        needed = "command" if transport == "stdio" else "url"
+        if value is None and transport is not None and info.field_name == needed:
+            raise ValueError(f"transport {transport} needs a {needed}")
+        return value
 
 
 class SandboxTable(_Table):
     """The machine a task needs."""
 
-    docker_image: str | None = Field(default=None, description="Ready image; None = build environment/.")
+    docker_image: ImageName | None = Field(
+        default=None, description="Ready image; None = build environment/."
+    )
     build_timeout_sec: TimeoutS = Field(default=600.0, description="Seconds for build and start.")
     os: Literal["linux", "windows"] = Field(default="linux", description="Operating system.")
-    cpus: float | None = Field(default=1.0, gt=0, description="Processor cores; None = no limit.")
-    memory_mb: int | None = Field(default=2048, gt=0, description="Memory in MiB; None = no limit.")
-    storage_mb: int | None = Field(default=10240, gt=0, description="Disk in MiB; None = no limit.")
-    gpus: int = Field(default=0, ge=0, description="Number of GPUs.")
+    cpus: Cores | None = Field(default=1.0, description="Processor cores; None = no limit.")
+    memory_mb: Mebibytes | None = Field(default=2048, description="Memory in MiB; None = no limit.")
+    storage_mb: Mebibytes | None = Field(default=10240, description="Disk in MiB; None = no limit.")
+    gpus: Count = Field(default=0, description="Number of GPUs.")
     gpu_types: tuple[str, ...] | None = Field(default=None, description="Acceptable types; None = any.")
     tpu: dict[str, Any] | None = Field(default=None, description="TPU request; None = none.")
     network_mode: NetworkMode = Field(default="public", description="What the sandbox may reach.")
-    allowed_hosts: tuple[str, ...] = Field(default=(), description="Hosts of an allowlist.")
-    blocked_hosts: tuple[str, ...] = Field(default=(), description="Hosts of a denylist.")
-    blocked_urls: tuple[str, ...] = Field(default=(), description="URLs of a denylist.")
-    env: dict[str, str] = Field(default_factory=dict, description="Variables for all, templates allowed.")
-    workdir: str | None = Field(default=None, description="Absolute workspace; None = the image's.")
+    allowed_hosts: tuple[AllowedHost, ...] = Field(
+        default=(), validate_default=True, description="Hosts of an allowlist."
+    )
+    blocked_hosts: tuple[BlockedHost, ...] = Field(default=(), description="Hosts of a denylist.")
+    blocked_urls: tuple[BlockedUrl, ...] = Field(default=(), description="URLs of a denylist.")
+    env: EnvMap = Field(default_factory=dict, description="Variables for all, templates allowed.")
+    workdir: Workdir | None = Field(default=None, description="Absolute workspace; None = the image's.")
     skills_dir: str | None = Field(default=None, description="Where skills are mounted; None = /skills.")
     mcp_servers: tuple[McpServer, ...] = Field(default=(), description="Tool servers for the agent.")
     healthcheck: Healthcheck | None = Field(default=None, description="Gate before the agent; None = none.")
     setup_commands: tuple[SetupCommand, ...] = Field(default=(), description="Run before the agent.")
     bugswarm_image_tag: str | None = Field(default=None, description="Tag of a BugSwarm image; None = none.")
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _allowlist_only(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return _needs_mode(value, info, "allowlist")
+
+    @field_validator("blocked_hosts", "blocked_urls")
+    @classmethod
+    def _denylist_only(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return _needs_mode(value, info, "denylist")
+
 
 class Hardening(_Table):
     """Opt-outs from hardening."""
 
-    cleanup_conftests: bool = Field(default=True, description="Delete conftest.py files before tests.")
+    cleanup_conftests: Flag = Field(default=True, description="Delete conftest.py files before tests.")
 
 
 class JudgeTable(_Table):
@@ -156,15 +244,17 @@ class VerifierTable(_Table):
 
     type: Literal["test-script", "llm-judge"] = Field(default="test-script", description="Kind of verifier.")
     timeout_sec: TimeoutS = Field(default=600.0, description="Seconds the test script may take.")
-    env: dict[str, str] = Field(default_factory=dict, description="Variables, templates allowed.")
-    reward_range: tuple[float, float] | None = Field(
+    env: EnvMap = Field(default_factory=dict, description="Variables, templates allowed.")
+    reward_range: tuple[Reward, Reward] | None = Field(
         default=None, description="Allowed rewards [lo, hi], lo <= 0, hi >= 1; None = [0, 1]."
     )
-    user: str | int | None = Field(default=None, description="User of the tests; None = root.")
+    user: User | None = Field(default=None, description="User of the tests; None = root.")
     network_mode: NetworkMode | None = Field(
         default=None, description="Network of the tests; None = unfiltered."
     )
-    allowed_hosts: tuple[str, ...] = Field(default=(), description="Hosts of an allowlist.")
+    allowed_hosts: tuple[AllowedHost, ...] = Field(
+        default=(), validate_default=True, description="Hosts of an allowlist."
+    )
     sandbox_mode: Literal["shared", "separate"] = Field(default="shared", description="Where the tests run.")
     sandbox: SandboxTable | None = Field(default=None, description="The tests' own sandbox; None = shared.")
     service: str = Field(default="main", description="Service the tests run in.")
@@ -172,24 +262,62 @@ class VerifierTable(_Table):
     memory: MemoryTable = Field(default_factory=MemoryTable, description="Skill-memory scoring.")
     hardening: Hardening = Field(default_factory=Hardening, description="Opt-outs from hardening.")
     pytest_plugins: tuple[str, ...] = Field(default=(), description="Extra pytest plugins to allow.")
-    workspace_recovery: bool = Field(default=False, description="Keep the workspace for a later verdict.")
-    submission_files: tuple[str, ...] = Field(default=(), description="Keep only these absolute paths.")
+    workspace_recovery: Flag = Field(default=False, description="Keep the workspace for a later verdict.")
+    submission_files: tuple[AbsolutePath, ...] = Field(
+        default=(), description="Keep only these absolute paths."
+    )
+    collect: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Commands that add to the verdict; kept so that the gate can refuse them."
+    )
+
+    @field_validator("reward_range")
+    @classmethod
+    def _holds_the_unit_interval(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not (value[0] <= 0 and value[1] >= 1):
+            raise ValueError("expected [lo, hi] with lo <= 0 and hi >= 1")
+        return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _allowlist_only(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return _needs_mode(value, info, "allowlist")
+
+    @field_validator("submission_files")
+    @classmethod
+    def _can_be_kept(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and info.data.get("workspace_recovery"):
+            raise ValueError("workspace_recovery keeps the whole workspace; give one of the two")
+        if len(value) > _MOST_SUBMISSION_FILES or any(len(path) > _LONGEST_PATH for path in value):
+            raise ValueError(f"at most {_MOST_SUBMISSION_FILES} paths of {_LONGEST_PATH} characters")
+        for path in value:
+            if any(PurePosixPath(path).is_relative_to(root) for root in _NEVER_KEPT):
+                raise ValueError(f"nothing below {', '.join(_NEVER_KEPT)} can be kept")
+        return value
 
 
 class OracleTable(_Table):
     """How the reference solution is run."""
 
-    env: dict[str, str] = Field(default_factory=dict, description="Variables, templates allowed.")
+    env: EnvMap = Field(default_factory=dict, description="Variables, templates allowed.")
     timeout_sec: TimeoutS | None = Field(default=None, description="Seconds; None = the agent's timeout.")
 
 
 class Artifact(_Table):
     """A path to keep after the trial."""
 
-    source: str = Field(description="Path in the sandbox.")
-    destination: str | None = Field(default=None, description="Path below artifacts/; None = as source.")
+    source: PlainText = Field(min_length=1, description="Path in the sandbox.")
+    destination: PlainText | None = Field(
+        default=None, description="Path below artifacts/; None = as source."
+    )
     exclude: tuple[str, ...] = Field(default=(), description="Glob patterns left out.")
     service: str = Field(default="main", description="Service it is taken from.")
+
+    @field_validator("destination")
+    @classmethod
+    def _stays_below(cls, value: str | None) -> str | None:
+        if value is not None and (value.startswith("/") or ".." in value.split("/")):
+            raise ValueError("expected a path below artifacts/, without '..'")
+        return value
 
 
 class TaskConfig(_Table):
@@ -212,6 +340,13 @@ class TaskConfig(_Table):
     )
     artifacts: tuple[Artifact, ...] = Field(default=(), description="Paths to keep.")
 
+    @field_validator("schema_version")
+    @classmethod
+    def _major_one(cls, value: str) -> str:
+        if not re.fullmatch(r"1(\.\d{1,6}){0,2}", value):
+            raise ValueError('expected version 1, e.g. "1.3"')
+        return value
+
 
 class Task(Record):
     """A task folder that was read without a problem.
@@ -227,9 +362,10 @@ class Task(Record):
     verifier_dir: str | None = Field(description="`verifier` or `tests`; None = the task has no tests.")
     oracle_dir: str | None = Field(description="`oracle` or `solution`; None = no reference solution.")
     has_dockerfile: bool = Field(description="environment/Dockerfile exists.")
-    has_compose: bool = Field(description="environment/docker-compose.yaml exists.")
+    has_compose: bool = Field(description="environment/docker-compose.yaml (or .yml) exists.")
     document: dict[str, Any] = Field(
-        default_factory=dict, description="Keys only task.md has: agents, scenes, user, benchflow."
+        default_factory=dict,
+        description="What only task.md has: agents, scenes, user, benchflow, and its other prompts.",
     )
     ignored_keys: tuple[str, ...] = Field(
         default=(), description="Unknown keys of task.toml, kept for the reader."

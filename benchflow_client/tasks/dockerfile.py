@@ -1,0 +1,100 @@
+"""Find COPY and ADD lines whose sources do not exist below the build context.
+
+Only what is certain is reported: sources with variables, wildcards, other stages,
+URLs and inline content are left to the builder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_COPY = re.compile(r"[ \t]*(?:COPY|ADD)[ \t]+(.*)", re.IGNORECASE | re.DOTALL)
+_HEREDOC = re.compile(r"<<-?([\"']?)([A-Za-z_][A-Za-z0-9_]*)\1")
+_BACKTICK_ESCAPES = re.compile(r"(#.*\n)*#[ \t]*escape[ \t]*=[ \t]*`", re.IGNORECASE)
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://|git@|[\w.-]+\.git(?:#|$)", re.IGNORECASE)
+_UNCERTAIN = re.compile(r"[$*?\[\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSource:
+    """A source a Dockerfile copies and the context lacks."""
+
+    line: int
+    instruction: str
+    source: str
+
+
+def missing_sources(text: str, context: Path) -> tuple[MissingSource, ...]:
+    """Return the sources that make a build fail, in order of their lines.
+
+    Args:
+        text: The Dockerfile.
+        context: Folder its paths are relative to.
+    """
+    found = []
+    for line, instruction in _instructions(text):
+        match = _COPY.fullmatch(instruction)
+        for source in _sources(match[1]) if match else ():
+            if not _is_there(context, source):
+                found.append(MissingSource(line, " ".join(instruction.split()), source))
+    return tuple(found)
+
+
+def _instructions(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each instruction with its first line: comments out, continued lines joined, heredocs skipped."""
+    mark = "`" if _BACKTICK_ESCAPES.match(text) else "\\"
+    lines = iter(enumerate(text.replace("\r\n", "\n").split("\n"), start=1))
+    for number, line in lines:
+        if not _is_code(line):
+            continue
+        parts = [line]
+        while parts[-1].rstrip().endswith(mark):
+            parts[-1] = parts[-1].rstrip().removesuffix(mark)
+            parts.append(next((later for _, later in lines if _is_code(later)), ""))
+        instruction = " ".join(parts)
+        for _, word in _HEREDOC.findall(instruction):
+            next((later for _, later in lines if later.strip() == word), None)
+        yield number, instruction
+
+
+def _is_code(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _sources(arguments: str) -> list[str]:
+    """Return the sources of a COPY that are plain paths of the context."""
+    if "<<" in arguments:
+        return []
+    words = _words(arguments)
+    flags = [word for word in words if word.startswith("--")]
+    if any(flag.startswith(("--from", "--parents")) for flag in flags):
+        return []
+    paths = words[len(flags) : -1]
+    return [path for path in paths if not _UNCERTAIN.search(path) and not _REMOTE.match(path)]
+
+
+def _words(arguments: str) -> list[str]:
+    """Return flags, sources and destination, from either form of the instruction."""
+    flags: list[str] = []
+    rest = arguments.strip()
+    while match := re.match(r"(--\S+)\s+", rest):
+        flags.append(match[1])
+        rest = rest[match.end() :]
+    try:
+        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+    except (ValueError, RecursionError):
+        return []
+    return [*flags, *words] if all(isinstance(word, str) for word in words) else []
+
+
+def _is_there(context: Path, source: str) -> bool:
+    """Return whether a source exists; paths above the context mean the context itself, as builders read them."""
+    inside = posixpath.normpath("/" + source).lstrip("/")
+    return os.path.lexists(os.path.join(context, inside))

@@ -1,0 +1,234 @@
+"""Read a task folder, in either form, into one `Task`; or say everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchflow_client.errors import TaskError
+from benchflow_client.schema.task import Task, TaskConfig
+from benchflow_client.tasks.config import validate, validate_leniently
+from benchflow_client.tasks.document import DOCUMENT_KEYS, read_document
+from benchflow_client.tasks.findings import Findings, shown_name, shown_value
+from benchflow_client.tasks.layout import (
+    Layout,
+    check_context,
+    read_layout,
+    read_strategy,
+    warn_about_tests,
+)
+from benchflow_client.tasks.profiles import apply_profiles, expand_shorthands
+from benchflow_client.tasks.raw import dotted, value_at
+from benchflow_client.tasks.spelling import unify
+from benchflow_client.tasks.task_md import Prompts, read_prompts, split
+from benchflow_client.tasks.text import CONFIG_LIMIT_BYTES, PROMPT_LIMIT_BYTES, read_text
+from benchflow_client.tasks.toml_file import parse_toml
+from benchflow_client.tasks.tree import obstacles
+from benchflow_client.tasks.yaml_text import parse_yaml
+
+TASK_FILES = ("task.md", "task.toml")
+"""A folder that holds one of these is a task; the first one found decides."""
+
+_MOST_DIFFERENCES = 10
+"""Keys that are named when task.md and task.toml disagree."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What one task file (with its prompt) says."""
+
+    config: TaskConfig | None
+    instruction: str | None
+    document: dict[str, Any] = field(default_factory=dict)
+    ignored_keys: tuple[str, ...] = ()
+
+
+def read_task(folder: Path) -> Task:
+    """Read one task folder.
+
+    Args:
+        folder: Folder with a task.md, or with a task.toml and an instruction.md.
+
+    Returns:
+        The task; its `warnings` say what its author should look at.
+
+    Raises:
+        TaskError: It cannot be run as it is; `problems` lists every reason, each
+            with file, line where known, and key. Nothing else is raised, whatever
+            the folder holds.
+    """
+    folder = Path(os.path.abspath(folder))
+    name, findings = shown_name(folder.name), Findings()
+    there = [file for file in TASK_FILES if os.path.lexists(folder / file)]
+    if not there:
+        raise _not_a_task(folder)
+    task = _read(folder, there, findings)
+    if findings.problems or task is None:
+        raise _unreadable(name, tuple(findings.problems))
+    return task
+
+
+def _not_a_task(folder: Path) -> TaskError:
+    problem = "no task.md and no task.toml" if os.path.isdir(folder) else "no such folder"
+    return TaskError(
+        f"{shown_name(str(folder))!r} is not a task: {problem}.",
+        problems=(problem,),
+        hint="A task is a folder with a task.md, or with a task.toml and an instruction.md.",
+    )
+
+
+def _unreadable(name: str, problems: tuple[str, ...]) -> TaskError:
+    what = problems[0] if len(problems) == 1 else f"{len(problems)} problems"
+    return TaskError(
+        f"Task {name!r} cannot be read: {what}", problems=problems, hint="Correct what is listed."
+    )
+
+
+def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
+    """Return the task, or None when its declaration cannot be read at all."""
+    for obstacle in obstacles(folder):
+        findings.problem(obstacle)
+    layout = read_layout(folder, findings)
+    declared = _read_md(folder, layout, findings) if "task.md" in there else _read_toml(folder, findings)
+    if len(there) == 2 or ("task.md" in there and os.path.lexists(folder / "instruction.md")):
+        _compare_forms(folder, declared, findings)
+    document = declared.document
+    if layout.verifier_dir == "verifier" and (strategy := read_strategy(folder, findings)):
+        document = document | {"verifier_strategy": strategy}
+    if declared.config is None or not _is_text(folder.name, findings):
+        return None
+    _check_image(folder, declared.config, layout, findings)
+    _warn(folder, declared.config, layout, findings)
+    return Task(
+        name=folder.name,
+        form="task.md" if "task.md" in there else "task.toml",
+        instruction=declared.instruction or "",
+        config=declared.config,
+        verifier_dir=layout.verifier_dir,
+        oracle_dir=layout.oracle_dir,
+        has_dockerfile=layout.has_dockerfile,
+        has_compose=layout.has_compose,
+        document=document,
+        ignored_keys=declared.ignored_keys,
+        warnings=tuple(findings.warnings),
+    )
+
+
+def _is_text(name: str, findings: Findings) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        findings.problem("the name of the folder is not UTF-8; rename it")
+        return False
+    return True
+
+
+def _read_toml(folder: Path, findings: Findings) -> _Declared:
+    """Read task.toml and instruction.md."""
+    config: TaskConfig | None = None
+    ignored: tuple[str, ...] = ()
+    has_steps = False
+    text = read_text(folder, "task.toml", findings, limit_bytes=CONFIG_LIMIT_BYTES)
+    raw = None if text is None else parse_toml(text, "task.toml", findings)
+    if raw is not None:
+        raw = unify(raw, findings, has_toml_names=True)
+        has_steps = bool(raw.data.get("steps"))
+        config, ignored = validate_leniently(TaskConfig, raw, findings)
+    if has_steps and not os.path.lexists(folder / "instruction.md"):
+        return _Declared(config, "", ignored_keys=ignored)  # each step has an instruction of its own
+    instruction = read_text(folder, "instruction.md", findings, limit_bytes=PROMPT_LIMIT_BYTES)
+    if instruction is not None and not instruction.strip():
+        findings.problem("instruction.md: is empty; write what the agent should do")
+    return _Declared(config, instruction, ignored_keys=ignored)
+
+
+def _read_md(folder: Path, layout: Layout, findings: Findings) -> _Declared:
+    """Read task.md and prompts/."""
+    text = read_text(folder, "task.md", findings, limit_bytes=PROMPT_LIMIT_BYTES)
+    parts = None if text is None else split(text, findings)
+    if parts is None:
+        return _Declared(None, None)
+    prompts = read_prompts(folder, parts, findings)
+    raw = parse_yaml(parts.front_matter, "task.md", findings, first_line=2)
+    if raw is None:
+        return _Declared(None, prompts.base)
+    raw = expand_shorthands(unify(raw, findings, has_toml_names=False), findings)
+    had_image = value_at(raw.data, ("sandbox", "docker_image")) is not None
+    apply_profiles(raw, findings)
+    if layout.has_dockerfile and not had_image and (image := value_at(raw.data, ("sandbox", "docker_image"))):
+        findings.warning(
+            f"environment/Dockerfile: not built, the profile sets the image {shown_value(image)}"
+        )
+    document = read_document(raw, findings)
+    config = validate(
+        TaskConfig, raw, findings, known=(*DOCUMENT_KEYS, "name", "image", "profile", "profiles")
+    )
+    if not prompts.base and not document.get("scenes"):
+        findings.problem("task.md: no prompt; write what the agent should do below the second `---`")
+    return _Declared(config, prompts.base, document | _other_prompts(prompts))
+
+
+def _other_prompts(prompts: Prompts) -> dict[str, Any]:
+    """Return the prompts that are not the base prompt, for the document."""
+    named = {"roles": prompts.roles, "scenes": prompts.scenes, "user_persona": prompts.user_persona}
+    given = {key: value for key, value in named.items() if value}
+    return {"prompts": given} if given else {}
+
+
+def _compare_forms(folder: Path, native: _Declared, findings: Findings) -> None:
+    """Refuse a task.md whose task.toml and instruction.md do not say the same."""
+    for file in ("task.toml", "instruction.md"):
+        if not os.path.lexists(folder / file):
+            findings.problem(
+                f"{file}: missing; beside task.md stand both task.toml and instruction.md, or neither"
+            )
+            return
+    other = _read_toml(folder, findings)
+    if native.config is not None and other.config is not None:
+        one, two = native.config.model_dump(mode="json"), other.config.model_dump(mode="json")
+        for difference in list(_differences(one, two, ()))[:_MOST_DIFFERENCES]:
+            findings.problem(f"task.toml: {difference}")
+    texts = [_stripped(declared.instruction) for declared in (native, other)]
+    if None not in texts and texts[0] != texts[1]:
+        findings.problem("instruction.md: differs from the prompt of task.md")
+
+
+def _differences(one: Any, two: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """Yield each key whose values differ between task.md and task.toml."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in dict.fromkeys((*one, *two)):
+            yield from _differences(one.get(key), two.get(key), (*path, key))
+    elif one != two:
+        yield f"{dotted(path)} = {shown_value(two)}, but task.md says {shown_value(one)}"
+
+
+def _stripped(text: str | None) -> str | None:
+    """Return a prompt without blanks at the ends of its lines and of itself."""
+    return None if text is None else "\n".join(line.rstrip() for line in text.splitlines()).strip()
+
+
+def _check_image(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) -> None:
+    """Refuse a task without anything to start a sandbox from."""
+    has_image = config.sandbox.docker_image or config.sandbox.bugswarm_image_tag
+    if has_image or layout.has_compose:
+        return
+    if layout.has_dockerfile:
+        check_context(folder, findings)
+    elif not any(problem.startswith("environment") for problem in findings.problems):
+        findings.problem(
+            "environment/Dockerfile: missing; add it (or docker-compose.yaml), or name a ready image as docker_image"
+        )
+
+
+def _warn(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) -> None:
+    """Add what an author should know although the task can be run."""
+    verifier = config.verifier
+    if verifier.type == "test-script":
+        warn_about_tests(folder, layout.verifier_dir, findings)
+    if verifier.workspace_recovery or verifier.submission_files:
+        findings.warning("verifier: workspace_recovery and submission_files keep nothing in this version")
+    if config.sandbox.skills_dir or os.path.lexists(folder / "environment/skills"):
+        findings.warning("environment/skills: skills are not placed in the sandbox by this version")
