@@ -16,9 +16,10 @@ from redis.exceptions import RedisError
 
 from benchflow_client.broker import CONTROL_QUEUE, SUMMARY, TRIAL
 from benchflow_client.errors import BrokerError
-from benchflow_client.ledger.base import JobHeader, Ledger
+from benchflow_client.ledger.base import CommitStatus, JobHeader, JobState, Ledger
 from benchflow_client.schema.base import SCHEMA_VERSION
 from benchflow_client.schema.plan import Plan, PlannedTrial
+from benchflow_client.schema.trial import Outcome, Receipt
 
 _RELEASE_BATCH = 1000
 """Trials released in one ledger step."""
@@ -117,6 +118,29 @@ class Dispatcher:
             )
         except (RedisError, KombuError, OSError) as error:
             raise _refused(error) from error
+
+    def gather_if_finished(self, header: JobHeader) -> bool:
+        """Publish the chord's body when every trial has a receipt; returns whether it did."""
+        progress = self._ledger.progress(header.job)
+        is_due = progress.finished == header.total and progress.state is not JobState.CLOSED
+        if is_due:
+            self.gather(header)
+        return is_due
+
+    def cancel_waiting(self, header: JobHeader) -> int:
+        """Commit a cancelled receipt for every trial of a cancelled job that nobody runs.
+
+        Returns:
+            How many were committed; safe to call twice and by several at once.
+        """
+        count = 0
+        while indices := self._ledger.sweep_cancelled(header.job, limit=_RELEASE_BATCH):
+            for index in indices:
+                receipt = Receipt(index, Outcome.CANCELLED.value, None, "", 0, 0.0, None, None, "")
+                done = self._ledger.commit(header.job, receipt, fence=0)
+                count += int(done.status is CommitStatus.COMMITTED)
+        self.gather_if_finished(header)
+        return count
 
     def depth(self, queue: str) -> int:
         """Return how many messages wait in a queue."""

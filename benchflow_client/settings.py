@@ -34,6 +34,9 @@ class Settings(Record):
     s3_secret_access_key: SecretStr | None = Field(
         default=None, description="Secret; None = the SDK's own search."
     )
+    s3_allow_http: bool = Field(
+        default=False, description="Allow http:// to a service that is not on this machine."
+    )
     state_dir: Path = Field(description="Folder for caches and the embedded fleet's files.")
     fleet: str = Field(
         default="default",

@@ -257,6 +257,10 @@ class Ledger(Protocol):
         """Return the workers that are alive, in order of name."""
         ...
 
+    def lead(self, role: str, name: str, *, ttl_s: float) -> bool:
+        """Take or keep a role that one at a time has, for `ttl_s` seconds; returns whether it is held."""
+        ...
+
     def forget_job(self, job: str) -> None:
         """Remove all the ledger knows of a job; what the store holds stays."""
         ...

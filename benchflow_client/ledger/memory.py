@@ -66,6 +66,7 @@ class MemoryLedger:
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
         self._workers: dict[str, tuple[WorkerRecord, float]] = {}
+        self._roles: dict[str, tuple[str, float]] = {}
 
     def ping(self) -> None:
         """Do nothing: memory always answers."""
@@ -278,6 +279,16 @@ class MemoryLedger:
             now = self._clock()
             alive = [worker for worker, until in self._workers.values() if until > now]
         return sorted(alive, key=lambda worker: worker.name)
+
+    def lead(self, role: str, name: str, *, ttl_s: float) -> bool:
+        """Take or keep a role that one at a time has."""
+        with self._lock:
+            holder, until = self._roles.get(role, (name, 0.0))
+            now = self._clock()
+            if holder != name and until > now:
+                return False
+            self._roles[role] = (name, now + ttl_s)
+            return True
 
     def forget_job(self, job: str) -> None:
         """Remove all the ledger knows of a job."""

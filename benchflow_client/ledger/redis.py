@@ -232,6 +232,17 @@ class RedisLedger:
                 self._client.srem(_WORKERS, *gone)
         return [_worker(text) for text in texts if text is not None]
 
+    def lead(self, role: str, name: str, *, ttl_s: float) -> bool:
+        """Take or keep a role that one at a time has."""
+        key, ttl_ms = f"bf:role:{role}", int(ttl_s * _MS)
+        with self._reachable():
+            if self._client.set(key, name, nx=True, px=ttl_ms):
+                return True
+            is_held = bool(self._client.get(key) == name)
+            if is_held:
+                self._client.pexpire(key, ttl_ms)
+        return is_held
+
     def forget_job(self, job: str) -> None:
         """Remove all the ledger knows of a job."""
         self._run("FORGET", job, job, also=(_JOBS,))

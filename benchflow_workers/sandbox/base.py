@@ -236,6 +236,14 @@ class SandboxProvider(Protocol):
         """What this provider can do here."""
         ...
 
+    async def check(self) -> None:
+        """Find out whether this provider works on this host, without making a sandbox.
+
+        Raises:
+            SandboxError: `sandbox.unavailable`, with what to install, start or allow.
+        """
+        ...
+
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """Build or find the image, start a sandbox, place its uploads.
 

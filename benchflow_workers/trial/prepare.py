@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchflow_client.tasks.gate import unsupported
+
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.task import Task
-from benchflow_client.tasks.gate import unsupported
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.cache import BundleCache
@@ -89,7 +90,7 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     return Prepared(
         folder=folder,
         provider=provider,
-        sandbox=_sandbox_spec(attempt, parts, folder, sandbox_env, agent.uploads(agent_context)),
+        sandbox=_sandbox_spec(attempt, parts, folder, sandbox_env, uploads=agent.uploads(agent_context)),
         agent=agent,
         agent_context=agent_context,
         verifier=parts.verifier(folder.task),
@@ -109,9 +110,7 @@ def scaled(seconds: float | None, factor: float) -> float | None:
 
 def _check_supported(task: Task, provider: SandboxProvider) -> None:
     able = provider.capabilities
-    reasons = unsupported(
-        task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus
-    )
+    reasons = unsupported(task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus)
     if able.runs_commands and reasons:
         raise SandboxError(
             "task.unsupported",
@@ -125,6 +124,7 @@ def _sandbox_spec(
     parts: Parts,
     folder: TaskFolder,
     env: Mapping[str, str],
+    *,
     uploads: Sequence[Upload],
 ) -> SandboxSpec:
     table, factor = folder.task.config.sandbox, attempt.plan.spec.timeout_multiplier

@@ -364,6 +364,17 @@ def test_one_of_many_claims_at_once_wins(ledger: Ledger) -> None:
     assert len(granted) == 1
 
 
+def test_role_is_held_by_one_until_it_runs_out(ledger: Ledger) -> None:
+    assert ledger.lead("reconciler", "a", ttl_s=SHORT_S)
+    assert ledger.lead("reconciler", "a", ttl_s=SHORT_S)
+    assert ledger.lead("other", "b", ttl_s=SHORT_S)
+
+    assert ledger.lead("reconciler", "b", ttl_s=SHORT_S) is False
+
+    until(lambda: ledger.lead("reconciler", "b", ttl_s=TTL_S))
+    assert ledger.lead("reconciler", "a", ttl_s=TTL_S) is False
+
+
 def test_ping_answers(ledger: Ledger) -> None:
     ledger.ping()
 

@@ -1,0 +1,43 @@
+"""`python -m benchflow_workers`: the worker program and the checks of its host."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from benchflow_client.errors import BenchflowError
+from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
+
+app = App(name="bench", help="Run trials on this host.", version_flags=[])
+
+
+@app.command
+def worker(
+    *,
+    queues: Annotated[
+        str,
+        Parameter(
+            help="Queues to serve, separated by commas: docker, local, null, control; empty = all that work here."
+        ),
+    ] = "",
+    slots: Annotated[int, Parameter(help="Trials at once.")] = DEFAULT_SLOTS,
+    log_level: Annotated[str, Parameter(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> int:
+    """Serve trials until told to stop (SIGTERM drains: running trials go back to the queue)."""
+    asked = tuple(queue.strip() for queue in queues.split(",") if queue.strip())
+    return serve(WorkerOptions(queues=asked, slots=slots, log_level=log_level))
+
+
+def main() -> int:
+    """Run the program and return its exit code; errors are one message, no traceback."""
+    try:
+        return int(app(sys.argv[1:], exit_on_error=True, print_error=True, result_action="return_value") or 0)
+    except BenchflowError as error:
+        sys.stderr.write(f"error  {error.message}\n       {error.hint}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

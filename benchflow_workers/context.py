@@ -1,0 +1,131 @@
+"""Composition root of a worker: the only place that constructs implementations."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from celery import Celery
+
+from benchflow_client import settings as client_settings
+from benchflow_client.broker import make_app
+from benchflow_client.dispatch import Dispatcher
+from benchflow_client.errors import WorkerError
+from benchflow_client.ledger.base import Ledger
+from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.store.base import Store
+from benchflow_client.store.configured import configured_store
+from benchflow_workers import settings as worker_settings
+from benchflow_workers.agents.registry import agent_of
+from benchflow_workers.delivery import Deliveries
+from benchflow_workers.jobs import JobBook
+from benchflow_workers.lease import LeaseKeeper
+from benchflow_workers.reconciler import Reconciler
+from benchflow_workers.sandbox.registry import SandboxRegistry
+from benchflow_workers.trial.cache import BundleCache
+from benchflow_workers.trial.prepare import Parts
+from benchflow_workers.verifiers.registry import verifier_of
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """Everything a worker process is made of."""
+
+    name: str
+    settings: worker_settings.WorkerSettings
+    app: Celery
+    ledger: Ledger
+    store: Store
+    jobs: JobBook
+    keeper: LeaseKeeper
+    deliveries: Deliveries
+    reconciler: Reconciler
+    sandboxes: SandboxRegistry
+    started_at: float
+
+
+_lock = threading.Lock()
+_context: WorkerContext | None = None
+
+
+def context() -> WorkerContext:
+    """Return this process's context, made on first use.
+
+    Raises:
+        WorkerError: A setting is missing or wrong.
+    """
+    global _context
+    with _lock:
+        if _context is None:
+            _context = _compose(worker_settings.process_environ())
+        return _context
+
+
+def worker_name() -> str:
+    """Return this process's name: host and process id, unique in a fleet."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def broker_url(environ: dict[str, str]) -> str:
+    """Return the broker's URL.
+
+    Raises:
+        WorkerError: It is not set.
+    """
+    url = client_settings.load(environ).broker_url
+    if url is None:
+        raise WorkerError(
+            "A worker needs a broker, and BENCHFLOW_BROKER_URL is not set.",
+            hint="Set it to redis://:PASSWORD@HOST:6379/0, or use `bench up` for a fleet on this machine.",
+        )
+    return url.get_secret_value()
+
+
+def _compose(environ: dict[str, str]) -> WorkerContext:
+    client, worker = client_settings.load(environ), worker_settings.load(environ)
+    url = broker_url(environ)
+    store = configured_store(client, _store_url(client))
+    ledger, app = RedisLedger.at(url), make_app(url)
+    jobs, name = JobBook(ledger, store), worker_name()
+    dispatcher = Dispatcher(app, ledger)
+    keeper = LeaseKeeper(RedisLedger.at(url), ttl_s=worker.lease_ttl_s)
+    sandboxes = SandboxRegistry(worker, state_dir=client.state_dir)
+    scratch = client.state_dir / "scratch" / str(os.getpid())
+    scratch.mkdir(parents=True, exist_ok=True)
+    parts = Parts(
+        bundles=BundleCache(store, client.state_dir / "bundles"),
+        provider=sandboxes.get,
+        agent=agent_of,
+        verifier=verifier_of,
+        environ=environ,
+        fleet=client.fleet,
+    )
+    return WorkerContext(
+        name=name,
+        settings=worker,
+        app=app,
+        ledger=ledger,
+        store=store,
+        jobs=jobs,
+        keeper=keeper,
+        deliveries=Deliveries(ledger, store, keeper, dispatcher, jobs, parts, name, scratch),
+        reconciler=Reconciler(
+            ledger, dispatcher, jobs, interval_s=worker.reconcile_s,
+            is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
+        ),
+        sandboxes=sandboxes,
+        started_at=time.time(),
+    )  # fmt: skip
+
+
+def _store_url(client: client_settings.Settings) -> str:
+    if client.store_url is None:
+        raise WorkerError(
+            "A worker needs a store, and BENCHFLOW_STORE_URL is not set.",
+            hint="Set it to the folder or s3:// address the clients use.",
+        )
+    return str(Path(client.store_url)) if "://" not in client.store_url else client.store_url

@@ -1,0 +1,267 @@
+"""What a wake-up leads to: claim a trial, run it, commit its receipt, release the next.
+
+Knows nothing of Celery; `celery_tasks` turns the answer into an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from benchflow_client.catalog.failures import FAILURES
+from benchflow_client.dispatch import Dispatcher
+from benchflow_client.errors import BenchflowError, BrokerError, StoreError
+from benchflow_client.ledger.base import (
+    Claim,
+    ClaimStatus,
+    Commit,
+    CommitStatus,
+    JobHeader,
+    Ledger,
+    Return,
+)
+from benchflow_client.schema.base import utc_now
+from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.trial import Outcome, Receipt, TrialResult
+from benchflow_client.store.base import Store
+from benchflow_workers.jobs import JobBook
+from benchflow_workers.lease import Lease, LeaseKeeper, Stop
+from benchflow_workers.trial.boundary import failure_of
+from benchflow_workers.trial.prepare import Parts
+from benchflow_workers.trial.recorder import receipt_of, result_of, write_attempt, write_config
+from benchflow_workers.trial.records import Attempt, Rollout
+from benchflow_workers.trial.redact import Redactor
+from benchflow_workers.trial.runner import run_attempt
+
+logger = logging.getLogger(__name__)
+
+RETRY_BASE_S, RETRY_CAP_S = 2.0, 60.0
+"""A retry waits a random time up to base x 2^attempt, at most the cap ("full jitter", Brooker 2015)."""
+
+COMMIT_PATIENCE_S = 3600.0
+"""How long a finished trial waits for an unreachable ledger before it is left to the lease."""
+
+
+class Answer(Enum):
+    """What becomes of a message that carries no receipt."""
+
+    IGNORED = "ignored"  # acknowledged and not counted: somebody else will return this trial
+    REQUEUED = "requeued"  # back to the queue: this worker stops
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """Takes wake-ups; one per worker process, used by every slot's thread.
+
+    Attributes:
+        ledger: The ledger.
+        store: The store.
+        keeper: Keeps leases alive.
+        dispatcher: Publishes what is released.
+        jobs: Plans and headers of jobs, cached.
+        parts: What trials are made of.
+        worker: Name of this worker.
+        scratch: Folder for files of running trials.
+    """
+
+    ledger: Ledger
+    store: Store
+    keeper: LeaseKeeper
+    dispatcher: Dispatcher
+    jobs: JobBook
+    parts: Parts
+    worker: str
+    scratch: Path
+
+    def take(self, job: str, index: int, observe: Callable[[str], object]) -> Receipt | Answer:
+        """Execute a trial, or find out that it needs no execution.
+
+        Args:
+            job: The job.
+            index: The trial's position in the plan.
+            observe: Told each phase as it begins.
+        """
+        try:
+            header, plan = self.jobs.get(job)
+            claim = self.ledger.claim(
+                job, index, owner=self.worker, ttl_s=self.keeper.ttl_s, max_attempts=header.max_attempts
+            )
+        except BenchflowError as error:
+            logger.warning(
+                "wake-up for %s/%s not taken: %s", job, index, error, extra={"action": "not_taken"}
+            )
+            return Answer.IGNORED
+        if claim.status is ClaimStatus.FINISHED and claim.receipt is not None:
+            return claim.receipt
+        if claim.status in {ClaimStatus.BUSY, ClaimStatus.UNKNOWN, ClaimStatus.FINISHED}:
+            return Answer.IGNORED
+        attempt = Attempt(
+            plan=plan, trial=plan.trial(index), number=max(claim.attempt, 1), fence=claim.fence,
+            worker=self.worker, started_at=utc_now(),
+        )  # fmt: skip
+        with self.keeper.hold(job, index, claim.fence) as lease:
+            return self._execute(_Execution(header, attempt, lease, claim), observe)
+
+    def _execute(self, execution: _Execution, observe: Callable[[str], object]) -> Receipt | Answer:
+        claim = execution.claim
+        if claim.status is ClaimStatus.CANCELLED:
+            return self._commit(execution, self._cancelled(execution))
+        if claim.status is ClaimStatus.EXHAUSTED:
+            text = f"The worker died in each of {claim.attempt} attempts."
+            rollout = Rollout(failures=(Failure(code="worker.lost", message=text),))
+            return self._publish(execution, rollout, Redactor(), None)
+        logger.info("trial %s started", execution.attempt.trial.id, extra=execution.log("trial_claimed"))
+        folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.scratch))
+        try:
+            return self._run(execution, folder, observe)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, execution: _Execution, folder: Path, observe: Callable[[str], object]) -> Receipt | Answer:
+        def told(phase: str) -> None:
+            self.keeper.note_phase(execution.lease, phase)
+            observe(phase)
+
+        try:
+            write_config(self.store, execution.attempt)
+            rollout, secrets = asyncio.run(
+                _until_stopped(execution.attempt, self.parts, folder, lease=execution.lease, observe=told)
+            )
+        except StoreError as error:
+            rollout, secrets = Rollout(failures=(failure_of(error),)), frozenset()
+        except asyncio.CancelledError:
+            return self._stopped(execution)
+        if execution.lease.stop is Stop.LOST:
+            return self._stopped(execution)
+        return self._publish(execution, rollout, Redactor(secrets), folder)
+
+    def _stopped(self, execution: _Execution) -> Receipt | Answer:
+        """End a trial that was told to stop; its sandbox is closed already."""
+        reason = execution.lease.stop
+        logger.info(
+            "trial %s stopped: %s", execution.attempt.trial.id, reason, extra=execution.log("trial_stopped")
+        )
+        if reason is Stop.CANCELLED:
+            return self._commit(execution, self._cancelled(execution))
+        if reason is Stop.DRAINING and self._give_back(execution, Return.DRAIN):
+            return Answer.REQUEUED
+        return Answer.IGNORED
+
+    def _publish(
+        self, execution: _Execution, rollout: Rollout, redactor: Redactor, folder: Path | None
+    ) -> Receipt | Answer:
+        """Store an attempt's files, then hand in its receipt, or let another attempt be made."""
+        result = result_of(execution.attempt, rollout, redactor)
+        try:
+            write_attempt(
+                self.store, result, rollout, folder=folder or self.scratch / "none", redactor=redactor
+            )
+        except StoreError as error:
+            logger.error(
+                "results of %s not stored: %s", result.trial, error, extra=execution.log("not_stored")
+            )
+            result = result_of(execution.attempt, Rollout(failures=(failure_of(error),)), redactor)
+        if self._wants_retry(execution, result) and self._give_back(execution, Return.RETRY):
+            self._release(execution)
+            return Answer.IGNORED
+        return self._commit(execution, receipt_of(result, attempts=execution.attempt.number))
+
+    def _wants_retry(self, execution: _Execution, result: TrialResult) -> bool:
+        if result.reward is not None or execution.claim.status is not ClaimStatus.GRANTED:
+            return False
+        is_left = execution.attempt.number < execution.header.max_attempts
+        return is_left and bool(result.failures) and FAILURES[result.failures[0].code].is_retried
+
+    def _give_back(self, execution: _Execution, reason: Return) -> bool:
+        number = execution.attempt.number
+        delay_s = random.uniform(0.0, min(RETRY_CAP_S, RETRY_BASE_S * 2**number))
+        if reason is Return.DRAIN:
+            delay_s = 0.0
+        try:
+            return self.ledger.give_back(
+                execution.attempt.plan.job, execution.attempt.trial.index,
+                fence=execution.attempt.fence, reason=reason, delay_s=delay_s,
+            )  # fmt: skip
+        except BrokerError:
+            return False
+
+    def _commit(self, execution: _Execution, receipt: Receipt) -> Receipt | Answer:
+        commit = self._committed(execution, receipt)
+        if commit.status is CommitStatus.FENCED or commit.receipt is None:
+            logger.warning(
+                "trial %s went to somebody else", execution.attempt.trial.id, extra=execution.log("fenced")
+            )
+            return Answer.IGNORED
+        logger.info(
+            "trial %s %s",
+            execution.attempt.trial.id,
+            commit.receipt.outcome,
+            extra=execution.log("trial_committed"),
+        )
+        self._release(execution)
+        return commit.receipt
+
+    def _committed(self, execution: _Execution, receipt: Receipt) -> Commit:
+        """Commit, waiting for a ledger that does not answer: the result is stored already."""
+        deadline, wait_s = time.monotonic() + COMMIT_PATIENCE_S, 0.1
+        while True:
+            try:
+                return self.ledger.commit(execution.attempt.plan.job, receipt, fence=execution.attempt.fence)
+            except BrokerError:
+                if time.monotonic() > deadline:
+                    return Commit(CommitStatus.FENCED, None)
+                time.sleep(wait_s)
+                wait_s = min(wait_s * 2, 5.0)
+
+    def _release(self, execution: _Execution) -> None:
+        """Publish what may start now; what fails here is repaired by the reconciler."""
+        try:
+            self.dispatcher.release(execution.header, execution.attempt.plan)
+            if execution.lease.stop is Stop.CANCELLED or execution.claim.status is ClaimStatus.CANCELLED:
+                self.dispatcher.gather_if_finished(execution.header)
+        except BrokerError as error:
+            logger.warning("next trial not released: %s", error, extra=execution.log("not_released"))
+
+    def _cancelled(self, execution: _Execution) -> Receipt:
+        attempt = execution.attempt
+        wall_s = (utc_now() - attempt.started_at).total_seconds()
+        folder = attempt.folder if execution.claim.status is ClaimStatus.GRANTED else ""
+        return Receipt(
+            attempt.trial.index, Outcome.CANCELLED.value, None, "", attempt.number, round(wall_s, 3),
+            None, None, folder,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Execution:
+    header: JobHeader
+    attempt: Attempt
+    lease: Lease
+    claim: Claim
+
+    def log(self, action: str) -> dict[str, str]:
+        return {"action": action, "trial": self.attempt.trial.id, "job": self.attempt.plan.job}
+
+
+async def _until_stopped(
+    attempt: Attempt, parts: Parts, folder: Path, *, lease: Lease, observe: Callable[[str], object]
+) -> tuple[Rollout, frozenset[str]]:
+    """Run an attempt, cancelled as soon as its lease has a reason to stop."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(run_attempt(attempt, parts, folder, observe))
+
+    def cancel() -> None:
+        # The loop may have closed in the very moment the reason came.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(task.cancel)
+
+    lease.on_stop(cancel)
+    return await task

@@ -1,0 +1,95 @@
+"""What a worker says and does from start to stop: announce, drain, retire."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Sequence
+
+from benchflow_client.errors import BrokerError
+from benchflow_client.ledger.base import WorkerRecord
+from benchflow_workers.context import WorkerContext
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 2.0
+"""Seconds between two signs of life."""
+
+HEARTBEATS_MISSED = 5
+"""Signs of life a worker may miss before it counts as gone."""
+
+
+class Presence:
+    """Keeps a worker visible while it lives.
+
+    Args:
+        context: The worker.
+        queues: Queues it serves.
+        sandboxes: Kinds of sandbox that work on its host.
+        slots: Trials it runs at once.
+    """
+
+    def __init__(
+        self, context: WorkerContext, *, queues: Sequence[str], sandboxes: Sequence[str], slots: int
+    ) -> None:
+        self._context = context
+        self._queues = tuple(queues)
+        self._sandboxes = tuple(sandboxes)
+        self._slots = slots
+        self._is_draining = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="presence", daemon=True)
+
+    def start(self) -> None:
+        """Announce the worker and go on doing so."""
+        self._say("healthy")
+        self._thread.start()
+        logger.info(
+            "worker %s ready: queues %s, %d slots, sandboxes %s",
+            self._context.name, ",".join(self._queues), self._slots, ",".join(self._sandboxes) or "none",
+            extra={"action": "worker_ready"},
+        )  # fmt: skip
+
+    def drain(self) -> None:
+        """Give every running trial back and take no new one; safe to call twice."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        logger.info(
+            "worker %s draining %d trials", self._context.name, self._context.keeper.held,
+            extra={"action": "worker_draining"},
+        )  # fmt: skip
+        self._context.keeper.drain()
+        self._say("draining")
+
+    def stop(self) -> None:
+        """Retire the worker and remove its scratch folder."""
+        self._closed.set()
+        self._context.reconciler.close()
+        self._context.keeper.close()
+        try:
+            self._context.ledger.retire(self._context.name)
+        except BrokerError as error:
+            logger.warning("worker not retired: %s", error, extra={"action": "not_retired"})
+        shutil.rmtree(self._context.deliveries.scratch, ignore_errors=True)
+        logger.info("worker %s stopped", self._context.name, extra={"action": "worker_stopped"})
+
+    def _beat(self) -> None:
+        while not self._closed.wait(HEARTBEAT_S):
+            self._say("draining" if self._is_draining else "healthy")
+
+    def _say(self, state: str) -> None:
+        record = WorkerRecord(
+            name=self._context.name,
+            queues=self._queues,
+            sandboxes=self._sandboxes,
+            slots=self._slots,
+            running=self._context.keeper.held,
+            state=state,
+            since=self._context.started_at,
+        )
+        try:
+            self._context.ledger.announce(record, ttl_s=HEARTBEAT_S * HEARTBEATS_MISSED)
+        except BrokerError as error:
+            logger.warning("worker not announced: %s", error, extra={"action": "not_announced"})

@@ -1,0 +1,106 @@
+"""Repairs jobs: publishes what was lost, releases what may start, gathers what is finished.
+
+A thread in every worker; one is active at a time by a lock with a lifetime, and two at
+once do no harm, since every step is idempotent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from benchflow_client.dispatch import Dispatcher
+from benchflow_client.errors import BenchflowError
+from benchflow_client.ledger.base import JobProgress, JobState, Ledger
+from benchflow_workers.jobs import JobBook
+
+logger = logging.getLogger(__name__)
+
+UNCLAIMED_S = 30.0
+"""A message nobody claimed for so long is published again when its queue is empty."""
+
+GATHER_GRACE_S = 5.0
+"""The chord has this long to run its body before the reconciler does."""
+
+
+class Reconciler:
+    """Looks at every open job again and again.
+
+    Args:
+        ledger: The ledger.
+        dispatcher: Publishes what is due.
+        jobs: Plans and headers.
+        interval_s: Seconds between two looks.
+        is_leader: Returns whether this worker may act now; asked before each look.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        jobs: JobBook,
+        *,
+        interval_s: float,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._jobs = jobs
+        self._interval_s = interval_s
+        self._is_leader = is_leader
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def start(self) -> None:
+        """Begin looking, in a thread of its own."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking; safe to call twice."""
+        self._closed.set()
+
+    def look(self) -> None:
+        """Look at every open job once."""
+        for job in self._ledger.jobs():
+            try:
+                self._repair(job)
+            except BenchflowError as error:
+                logger.warning(
+                    "job %s not repaired: %s", job, error, extra={"action": "not_repaired", "job": job}
+                )
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._interval_s):
+            try:
+                if self._is_leader():
+                    self.look()
+            except BenchflowError as error:
+                logger.warning("no repair this time: %s", error, extra={"action": "reconcile_failed"})
+
+    def _repair(self, job: str) -> None:
+        progress = self._ledger.progress(job)
+        if progress.state is JobState.CLOSED:
+            return
+        header, plan = self._jobs.get(job)
+        if progress.state is JobState.CANCELLING:
+            self._dispatcher.cancel_waiting(header)
+        overdue = self._ledger.overdue(job, unclaimed_s=self._patience_s(progress))
+        if overdue:
+            logger.info(
+                "%d trials of %s published again", len(overdue), job,
+                extra={"action": "trials_republished", "job": job},
+            )  # fmt: skip
+            self._dispatcher.publish(header, plan, overdue)
+        self._dispatcher.release(header, plan)
+        if progress.finished == header.total and time.time() - progress.last_finished_at > GATHER_GRACE_S:
+            logger.info(
+                "job %s gathered by the reconciler", job, extra={"action": "job_regathered", "job": job}
+            )
+            self._dispatcher.gather(header)
+
+    def _patience_s(self, progress: JobProgress) -> float:
+        """Return how long a release may stay unclaimed: for ever while its message still waits."""
+        is_waiting = progress.released > 0 and self._dispatcher.depth(progress.header.queue) > 0
+        return float("1e9") if is_waiting else UNCLAIMED_S

@@ -1,0 +1,71 @@
+"""The only reader of the environment on the workers' side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from benchflow_client.errors import WorkerError
+from benchflow_client.schema.base import Record
+from benchflow_client.settings import PREFIX
+
+
+class WorkerSettings(Record):
+    """What the environment says to a worker; each field is the variable `BENCHFLOW_<NAME>`."""
+
+    lease_ttl_s: float = Field(
+        default=60.0,
+        ge=0.5,
+        le=3600,
+        description="Life of a trial's lease in seconds: a dead worker's trial runs again after it.",
+    )
+    reconcile_s: float = Field(default=5.0, gt=0, le=600, description="Seconds between repairs.")
+    docker_host: str | None = Field(default=None, description="Docker daemon; None = as the docker command.")
+    docker_pull: str = Field(
+        default="missing", pattern="^(missing|always|never)$", description="When a ready image is pulled."
+    )
+    extra_ca: Path | None = Field(
+        default=None,
+        description="Certificates added to built images, for networks that inspect TLS; None = none.",
+    )
+    local_rootfs: str = Field(
+        default="", description="Unpacked images for local: `NAME=/folder`, several separated by commas."
+    )
+    local_mode: str = Field(
+        default="auto", pattern="^(auto|namespaces|rootless)$", description="How local sandboxes are made."
+    )
+    null_exec_s: float = Field(default=0.0, ge=0, description="Seconds a command takes in a null sandbox.")
+
+    def rootfs(self) -> dict[str, Path]:
+        """Return the image names that local maps to folders."""
+        pairs = (item.partition("=") for item in self.local_rootfs.split(",") if item)
+        return {name: Path(folder) for name, _, folder in pairs}
+
+
+def load(environ: Mapping[str, str]) -> WorkerSettings:
+    """Read the worker's settings from its variables.
+
+    Raises:
+        WorkerError: A variable has a value that is not allowed.
+    """
+    values = {
+        name: environ[PREFIX + name.upper()]
+        for name in WorkerSettings.model_fields
+        if environ.get(PREFIX + name.upper())
+    }
+    try:
+        return WorkerSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PREFIX + str(first["loc"][0]).upper()
+        raise WorkerError(
+            f"{name} is not valid: {first['msg']}.", hint=f"Correct or unset {name}."
+        ) from error
+
+
+def process_environ() -> dict[str, str]:
+    """Return this process's variables: what names in specs and tasks refer to."""
+    return dict(os.environ)

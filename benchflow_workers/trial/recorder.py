@@ -1,0 +1,196 @@
+"""Writes what an attempt leaves: config.json first, result.json last."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchflow_client.catalog.failures import FAILURES
+from benchflow_client.schema.base import utc_now
+from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.trial import Outcome, Receipt, Timing, TrialResult
+from benchflow_client.store.base import Store
+from benchflow_client.store.documents import write_document
+from benchflow_client.store.layout import attempt_prefix, result_key
+from benchflow_workers.trial.records import Attempt, Rollout
+from benchflow_workers.trial.redact import Redactor
+
+
+def write_config(store: Store, attempt: Attempt) -> None:
+    """Write what is about to run; an attempt with this and no result was interrupted."""
+    trial, spec = attempt.trial, attempt.plan.spec
+    config = {
+        "schema_version": 1,
+        "job": attempt.plan.job,
+        "trial": trial.id,
+        "attempt": attempt.number,
+        "try_number": trial.try_number,
+        "task_name": trial.task.name,
+        "task_digest": trial.task.digest,
+        "agent": trial.agent.label,
+        "model": trial.agent.spec.model,
+        "agent_env": [item.partition("=")[0] for item in trial.agent.spec.env],
+        "environment": attempt.plan.sandbox,
+        "sandbox_user": spec.sandbox_user,
+        "timeout_multiplier": spec.timeout_multiplier,
+        "agent_timeout_s": trial.agent.spec.timeout_s,
+        "worker": attempt.worker,
+        "started_at": attempt.started_at.isoformat(),
+    }
+    store.put(attempt_prefix(attempt.plan.job, attempt.folder) + "config.json", json_bytes(config))
+
+
+def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialResult:
+    """Return the result document of a finished rollout, redacted."""
+    failures = tuple(_redacted(failure, redactor) for failure in rollout.failures)
+    finished = utc_now()
+    seconds = {**rollout.seconds, "total": (finished - attempt.started_at).total_seconds()}
+    return TrialResult(
+        job=attempt.plan.job,
+        trial=attempt.trial.id,
+        index=attempt.trial.index,
+        attempt=attempt.number,
+        try_number=attempt.trial.try_number,
+        task_name=attempt.trial.task.name,
+        task_digest=attempt.trial.task.digest,
+        rollout_name=attempt.folder,
+        agent=attempt.trial.agent.label,
+        model=attempt.trial.agent.spec.model,
+        sandbox=attempt.plan.sandbox,
+        sandbox_id=rollout.sandbox_id,
+        worker=attempt.worker,
+        outcome=outcome_of(rollout),
+        rewards=None if rollout.rewards is None else redactor.value(finite(rollout.rewards)),
+        **_sides(failures),
+        failures=failures,
+        warnings=tuple(redactor.text(warning) for warning in rollout.warnings),
+        agent_exit_code=rollout.agent_exit_code,
+        agent_result=rollout.usage,
+        timing=Timing(**{name: round(value, 3) for name, value in seconds.items()}),
+        started_at=attempt.started_at,
+        finished_at=finished,
+    )
+
+
+def outcome_of(rollout: Rollout) -> Outcome:
+    """Return how a rollout counts: a reward beats any failure text."""
+    reward = (rollout.rewards or {}).get("reward")
+    if reward is not None:
+        return Outcome.PASSED if reward >= 1.0 else Outcome.FAILED
+    if not rollout.failures:
+        return Outcome.UNSCORED
+    if any(FAILURES[failure.code].side == "verifier_error" for failure in rollout.failures):
+        return Outcome.VERIFIER_ERRORED
+    return Outcome.ERRORED
+
+
+def receipt_of(result: TrialResult, *, attempts: int) -> Receipt:
+    """Return the few bytes of a result that the summary needs."""
+    code = result.failures[0].code if result.failures else ""
+    return Receipt(
+        trial_index=result.index,
+        outcome=result.outcome.value,
+        reward=result.reward,
+        code=code,
+        attempts=attempts,
+        wall_s=result.timing.total or 0.0,
+        cost_usd=result.agent_result.cost_usd,
+        tokens=result.agent_result.total_tokens,
+        folder=result.rollout_name,
+    )
+
+
+def write_attempt(
+    store: Store, result: TrialResult, rollout: Rollout, *, folder: Path, redactor: Redactor
+) -> None:
+    """Write all files of an attempt, then its result.
+
+    Args:
+        store: Where to.
+        result: The result document.
+        rollout: What the attempt has come to.
+        folder: Folder on this host with collected logs and artifacts; the rest is added here.
+        redactor: Masks secrets in all of it.
+
+    Raises:
+        StoreError: Nothing says that the attempt finished.
+    """
+    prefix = attempt_prefix(result.job, result.rollout_name)
+    if rollout.sandbox_id is not None:
+        _add_files(folder, result, rollout)
+        redactor.tree(folder)
+        store.put_tree(prefix, folder)
+    store.put(prefix + "timing.json", json_bytes(result.timing.model_dump(exclude_none=True)))
+    write_document(store, result_key(result.job, result.rollout_name), result)
+
+
+def finite(value: Any) -> Any:
+    """Return a JSON value with numbers that JSON has no word for replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a JSON document as bytes: UTF-8, two spaces, newline at the end."""
+    text = json.dumps(finite(value), ensure_ascii=False, indent=2, allow_nan=False)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
+    if rollout.agent_log:
+        _write(folder / "agent" / f"{result.agent.replace('/', '_')}.txt", rollout.agent_log)
+    if rollout.test_output is not None:
+        _write(folder / "verifier" / "test-stdout.txt", rollout.test_output)
+    _write(folder / "trajectory" / "acp_trajectory.jsonl", b"".join(_lines(rollout.events)))
+    _write(folder / "rewards.jsonl", b"".join(_lines(_reward_events(result))))
+
+
+def _reward_events(result: TrialResult) -> Iterable[dict[str, Any]]:
+    if result.reward is not None:
+        yield {
+            "ts": result.finished_at.isoformat(),
+            "type": "terminal",
+            "source": "verifier",
+            "value": result.reward,
+            "step_index": None,
+            "space": "output",
+            "granularity": "terminal",
+        }
+
+
+def _lines(events: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
+    for event in events:
+        yield json.dumps(finite(event), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def _redacted(failure: Failure, redactor: Redactor) -> Failure:
+    return failure.model_copy(
+        update={
+            "message": redactor.text(failure.message),
+            "hint": redactor.text(failure.hint),
+            "detail": redactor.text(failure.detail),
+        }
+    )
+
+
+def _sides(failures: tuple[Failure, ...]) -> dict[str, str | None]:
+    """Return the two error fields of the format: first failure of each side."""
+    fields: dict[str, str | None] = {}
+    for failure in reversed(failures):
+        kind = FAILURES[failure.code]
+        fields[kind.side] = failure.message
+        fields[f"{kind.side}_category"] = kind.category
+    return fields

@@ -1,0 +1,127 @@
+"""The worker program: one process that serves queues until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery import signals
+
+from benchflow_client.broker import CONTROL_QUEUE
+from benchflow_client.errors import BenchflowError, WorkerError
+from benchflow_workers.celery_tasks import register
+from benchflow_workers.context import WorkerContext, context
+from benchflow_workers.drain import Presence
+from benchflow_workers.sandbox.registry import KINDS
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SLOTS = 4
+"""Trials at once where nothing is said: what two cores and Docker can start without waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What `bench worker` is told.
+
+    Attributes:
+        queues: Queues to serve: sandbox kinds and `control`; empty = all that work on this host.
+        slots: Trials at once.
+        log_level: Least level that is logged.
+    """
+
+    queues: tuple[str, ...] = ()
+    slots: int = DEFAULT_SLOTS
+    log_level: str = "INFO"
+
+
+def serve(options: WorkerOptions) -> int:
+    """Run a worker until SIGTERM or SIGINT; returns its exit code.
+
+    Raises:
+        WorkerError: A setting is missing, a queue cannot be served here.
+        BrokerError: The broker cannot be reached at the start.
+    """
+    configure_logging(options.log_level)
+    here = context()
+    here.ledger.ping()
+    queues, sandboxes = served_queues(options.queues, here)
+    presence = Presence(here, queues=queues, sandboxes=sandboxes, slots=options.slots)
+    _follow_signals(presence)
+    worker = _celery_worker(here, queues, options)
+    here.reconciler.start()
+    worker.start()
+    presence.stop()
+    return int(worker.exitcode or 0)
+
+
+def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the queues to serve and the kinds of sandbox that work on this host.
+
+    Raises:
+        WorkerError: An asked queue is unknown, or its sandbox does not work here.
+    """
+    unknown = sorted(set(asked) - {*KINDS, CONTROL_QUEUE})
+    if unknown:
+        raise WorkerError(
+            f"There is no queue {unknown[0]!r}.", hint=f"Queues: {', '.join((*KINDS, CONTROL_QUEUE))}."
+        )
+    problems = {kind: problem for kind in KINDS if (problem := sandbox_problem(here, kind)) is not None}
+    working = tuple(kind for kind in KINDS if kind not in problems)
+    for kind in asked:
+        if kind in problems:
+            raise WorkerError(
+                f"This host cannot run {kind!r} sandboxes: {problems[kind].message}", hint=problems[kind].hint
+            )
+    queues = tuple(asked) or (*working, CONTROL_QUEUE)
+    return queues, tuple(kind for kind in working if kind in queues)
+
+
+def sandbox_problem(here: WorkerContext, kind: str) -> BenchflowError | None:
+    """Return why a kind of sandbox does not work on this host; None = it does."""
+    try:
+        provider = here.sandboxes.get(kind)
+        asyncio.run(provider.check())
+    except BenchflowError as error:
+        return error
+    return None
+
+
+def configure_logging(level: str) -> None:
+    """Log one line per event to standard error; libraries only when they warn."""
+    if level not in logging.getLevelNamesMapping():
+        raise WorkerError(f"Log level {level!r} is not known.", hint="Use DEBUG, INFO, WARNING or ERROR.")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(message)s")
+    logging.getLogger("benchflow_workers").setLevel(level)
+    logging.getLogger("benchflow_client").setLevel(level)
+
+
+def _follow_signals(presence: Presence) -> None:
+    def ready(**_: Any) -> None:
+        presence.start()
+
+    def stopping(**_: Any) -> None:
+        # In a thread: this runs inside a signal handler, where a lock may be held already.
+        threading.Thread(target=presence.drain, name="drain", daemon=True).start()
+
+    signals.worker_ready.connect(ready, weak=False)
+    signals.worker_shutting_down.connect(stopping, weak=False)
+
+
+def _celery_worker(here: WorkerContext, queues: Sequence[str], options: WorkerOptions) -> Any:
+    register(here.app)
+    return here.app.Worker(
+        hostname=f"{here.name.replace('/', '-')}@{here.name.partition('/')[0]}",
+        pool="threads",
+        concurrency=options.slots,
+        queues=",".join(queues),
+        loglevel="WARNING",
+        task_events=True,
+        without_gossip=True,
+        without_mingle=True,
+        quiet=True,
+    )
