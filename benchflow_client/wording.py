@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["NONE", "clock", "money", "name_some", "plural", "ratio", "span", "tokens"]
+__all__ = ["NONE", "age", "clock", "money", "name_some", "plural", "ratio", "span", "tokens"]
 
 NONE = "–"
 """What stands where there is no value; never 0."""
@@ -24,7 +24,7 @@ def ratio(value: float | None) -> str:
         text = f"{value:.{digits}f}"
         if float(text) not in {0.0, 1.0} or value in {0.0, 1.0}:
             break
-    return text.removeprefix("-") if float(text) == 0 else text
+    return text
 
 
 def money(cost_usd: float | None, *, coverage: float | None = 1.0) -> str:
@@ -70,11 +70,18 @@ def span(seconds: float) -> str:
     return f"{whole // 86400} d"
 
 
+def age(seconds: float) -> str:
+    """Return roughly how long ago something was: ``12 s``, ``1 min``, ``2 h`` or ``3 d``."""
+    whole = max(0, int(seconds))
+    for limit, unit in ((48 * 3600, 86400), (3600, 3600), (60, 60)):
+        if whole >= limit:
+            return f"{whole // unit} {'d' if unit == 86400 else 'h' if unit == 3600 else 'min'}"
+    return f"{whole} s"
+
+
 def plural(number: int, noun: str) -> str:
-    """Return ``1 task`` or ``2 tasks``; for nouns that take an s, ``tries`` included."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun[:-1]}ies" if noun.endswith("ry") else f"{number} {noun}s"
+    """Return ``1 task`` or ``2 tasks``; for nouns that take an s."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def name_some(names: Iterable[str], *, most: int = 3, total: int | None = None) -> str:

@@ -25,21 +25,17 @@ def find_caveats(plan: Plan, tallies: Sequence[Tally]) -> tuple[str, ...]:
 
 def _controls(plan: Plan, tallies: Sequence[Tally]) -> Iterator[str]:
     for tally in tallies:
-        name = tally.agent.spec.name
         if not tally.is_control:
             continue
+        name = tally.agent.spec.name
         if name == "oracle":
             bad = [task for task, (passed, scored) in _named(plan, tally) if passed < scored]
-            text = "{n} with a reference solution that does not pass: {names}. No score of theirs is to be trusted."
+            text = f"{name} does not pass {plural(len(bad), 'task')}: {name_some(bad)}."
         else:
             bad = [task for task, (passed, _) in _named(plan, tally) if passed]
-            text = (
-                "{n} passed by "
-                + name
-                + ", which does no work: {names}. No score of theirs is to be trusted."
-            )
+            text = f"{name} passes {plural(len(bad), 'task')} without any work: {name_some(bad)}."
         if bad:
-            yield text.format(n=plural(len(bad), "task"), names=name_some(bad))
+            yield f"{text} Do not trust a score there."
 
 
 def _only_controls(_: Plan, tallies: Sequence[Tally]) -> Iterator[str]:
