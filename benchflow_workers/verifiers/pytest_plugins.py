@@ -1,0 +1,82 @@
+"""Which pytest plugins the tests of a task need, now that none is loaded by itself.
+
+Named by the task, or inferred from what its scripts install and which options they
+use; those the image brings are found in the sandbox by `programs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchflow_client.schema.task import Task
+
+__all__ = ["PytestUse", "pytest_use"]
+
+BY_OPTION: Mapping[str, str] = {"--ctrf": "ctrf", "--json-report": "pytest_jsonreport", "--cov": "pytest_cov"}
+"""Entry point of the plugin that brings a command-line option."""
+
+BY_PACKAGE: Mapping[str, str] = {
+    "pytest-asyncio": "asyncio",
+    "pytest-cov": "pytest_cov",
+    "pytest-json-ctrf": "ctrf",
+    "pytest-json-report": "pytest_jsonreport",
+    "pytest-mock": "pytest_mock",
+    "pytest-timeout": "timeout",
+    "pytest-xdist": "xdist",
+}
+"""Entry point (group `pytest11`) of a package that a test script installs."""
+
+SCRIPT_PATTERNS = ("*.sh", "requirements*.txt")
+"""Files of a tests folder that say what is installed and run."""
+
+READ_LIMIT_BYTES = 256 << 10
+"""Bytes read of each; a longer script is not written by hand."""
+
+_OWN_ENVIRONMENT = re.compile(r"\buvx\b|\buv\s+(?:run|venv|tool)\b|-m\s+venv\b|\bvirtualenv\b|\bpipx\b")
+_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PytestUse:
+    """How the tests use pytest.
+
+    Attributes:
+        plugins: Entry points to load, in a stable order.
+        may_use_image: Pytest is run, and from the image's own Python, whose
+            installed plugins are then to be found in the sandbox.
+    """
+
+    plugins: Sequence[str]
+    may_use_image: bool
+
+
+def pytest_use(task: Task, folder: Path) -> PytestUse:
+    """Return what the scripts of a tests folder say about pytest.
+
+    A script that makes an environment of its own gets only what the task names and
+    what it installs itself: a plugin of the image would not be found there.
+    """
+    text = "\n".join(_read(path) for pattern in SCRIPT_PATTERNS for path in sorted(folder.glob(pattern)))
+    inferred = {
+        *(name for option, name in BY_OPTION.items() if _has_word(text, option)),
+        *(name for package, name in BY_PACKAGE.items() if _has_word(text, package)),
+    }
+    declared = [name for name in task.config.verifier.pytest_plugins if _NAME.fullmatch(name)]
+    plugins = tuple(dict.fromkeys([*declared, *sorted(inferred)]))
+    has_own = _OWN_ENVIRONMENT.search(text) is not None
+    return PytestUse(plugins, may_use_image=_has_word(text, "pytest") and not has_own)
+
+
+def _read(path: Path) -> str:
+    """Return the start of a script as text; a link, which could lead out of the task, has none."""
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(READ_LIMIT_BYTES).decode("utf-8", "replace")
+
+
+def _has_word(text: str, word: str) -> bool:
+    return re.search(rf"(?<![\w\-]){re.escape(word)}(?![\w\-])", text) is not None

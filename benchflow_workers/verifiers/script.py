@@ -1,0 +1,231 @@
+"""The verifier that runs a task's test script and reads the reward it wrote.
+
+After an agent: kill it, harden, place the tests, run them. After a control, where
+nobody could have planted anything, all of it is one command in the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchflow_client.errors import SandboxError, VerifierError
+from benchflow_workers.output import tail_text, with_gap_marked
+from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
+from benchflow_workers.verifiers.base import Verdict, VerifyContext
+from benchflow_workers.verifiers.environment import verifier_environment
+from benchflow_workers.verifiers.programs import (
+    Arguments,
+    harden_program,
+    one_program,
+    read_receipts,
+    test_program,
+)
+from benchflow_workers.verifiers.pytest_plugins import pytest_use
+from benchflow_workers.verifiers.test_files import TestFiles, find_test_files
+from benchflow_workers.verifiers.verdict import judge_script
+
+__all__ = ["ScriptVerifier"]
+
+ONE_COMMAND_LIMIT_BYTES: Final = 8 << 20
+"""Larger tests go by the sandbox's own transfer, which need not hold them in memory."""
+
+PREPARE_ALLOWANCE_S: Final = 2.0
+"""What a control's one command may take beyond the tests' own time, to unpack them. A test is never
+cut before its time, and at most this much after it."""
+
+LATENESS_LIMIT_S: Final = 30.0
+"""How long after its deadline a sandbox may still answer before its channel counts as dead."""
+
+_NO_WORD: Final = Completed(
+    exit_code=137,
+    stdout=b"",
+    stderr=b"",
+    stdout_bytes=0,
+    stderr_bytes=0,
+    timed_out=True,
+    oom_killed=False,
+    duration_s=0.0,
+)
+
+
+class ScriptVerifier:
+    """Runs `test.sh`."""
+
+    async def run(self, sandbox: Sandbox, context: VerifyContext) -> Completed:
+        """Stop what the agent left, harden, place the tests, run them.
+
+        A sandbox in which nothing began by the deadline (its channel is dead, not the
+        tests slow) is tried once more; the agent is never run again.
+
+        Returns:
+            The tests' output, both streams in order on `stdout`, with a line where
+            bytes are missing; the receipts of the program on `stderr`.
+
+        Raises:
+            VerifierError: `verifier.no_tests`, `verifier.harden_failed`; `verifier.sandbox_lost`
+                when the sandbox cannot take a byte or has no workspace.
+            SandboxError: The sandbox failed under it.
+        """
+        tests = find_test_files(context.task, context.task_dir)
+        loop = asyncio.get_running_loop()
+        work = _Work(sandbox, context, tests, deadline=loop.time() + context.setup_timeout_s)
+        await work.stop_agent()
+        first = work.together if work.fits_one_command else work.apart
+        attempts: Sequence[Callable[[], Awaitable[Completed]]] = (first, work.apart)
+        run = _NO_WORD
+        for attempt in attempts:
+            run = await attempt()
+            receipts = read_receipts(run)
+            if receipts.has_started or not (run.timed_out or receipts.lacks_tar):
+                break
+        return replace(run, stdout=with_gap_marked(run.stdout, run.stdout_bytes))
+
+    def judge(self, context: VerifyContext, run: Completed, logs: Path) -> Verdict:
+        """Read the verdict from the reward files; never raises for anything the tests wrote."""
+        return judge_script(context, run, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One run of the tests.
+
+    Attributes:
+        deadline: When all preparation must be over, on the loop's clock.
+    """
+
+    sandbox: Sandbox
+    context: VerifyContext
+    tests: TestFiles
+    deadline: float
+
+    @property
+    def fits_one_command(self) -> bool:
+        """Whether one command may prepare and run: nothing to scan, one user, a small archive."""
+        is_control = self.context.agent_user is None
+        return is_control and self._user == ROOT and self.tests.size_bytes() <= ONE_COMMAND_LIMIT_BYTES
+
+    async def stop_agent(self) -> None:
+        """Kill what the agent left running; the sandbox proves that none is left."""
+        user = self.context.agent_user
+        if user is None:
+            return
+        try:
+            async with asyncio.timeout(self.context.setup_timeout_s):
+                await self.sandbox.kill(user)
+        except TimeoutError as error:
+            raise self._harden_failed(f"was not over after {self.context.setup_timeout_s:g} s") from error
+        except SandboxError as error:
+            if error.code == "sandbox.lost":
+                raise
+            raise self._harden_failed(f"failed: {error.message}") from error
+
+    async def together(self) -> Completed:
+        """Prepare and run in one command, the tests on its standard input."""
+        allowance = min(PREPARE_ALLOWANCE_S, self.context.setup_timeout_s)
+        program = one_program(self.context.task, self.context.agent_user)
+        run = await self._exec(
+            replace(
+                self._test_command(program),
+                stdin=self.tests.archive(),
+                timeout_s=self.context.timeout_s + allowance,
+            )
+        )
+        if not run.timed_out:
+            _check_prepared(self.context, run)
+        return run
+
+    async def apart(self) -> Completed:
+        """Harden, place the tests, run them; the tests' time is only theirs."""
+        program = harden_program(self.context.task, self.context.agent_user)
+        hardened = await self._exec(
+            Command(self._arguments.argv(program), timeout_s=self._setup_left_s(), workdir="/")
+        )
+        receipts = read_receipts(hardened)
+        if hardened.timed_out and receipts.has_begun:
+            raise VerifierError(
+                "verifier.harden_failed",
+                f"Preparing the tests of task {self.context.task.name!r} was not over within the "
+                f"{self.context.setup_timeout_s:g} s for set-up.",
+                hint="Raise the set-up budget, or start fewer trials at once on this host.",
+            )
+        _check_prepared(self.context, hardened)
+        if hardened.exit_code != 0:
+            return hardened
+        await self.sandbox.put(self.tests.uploads())
+        run = await self._exec(self._test_command(test_program()))
+        if not run.timed_out:
+            _check_prepared(self.context, run)
+        return run
+
+    @property
+    def _user(self) -> str | int:
+        user = self.context.task.config.verifier.user
+        return ROOT if user in {None, 0, "0"} else user
+
+    @property
+    def _arguments(self) -> Arguments:
+        return Arguments(
+            tests=self.tests.target,
+            workdir=self.sandbox.workdir,
+            agent_user=self.context.agent_user,
+            interpreter=self.tests.interpreter,
+            kept=self.context.env,
+            may_use_image_plugins=pytest_use(self.context.task, self.tests.folder).may_use_image,
+        )
+
+    def _test_command(self, program: str) -> Command:
+        plugins = pytest_use(self.context.task, self.tests.folder).plugins
+        return Command(
+            self._arguments.argv(program),
+            timeout_s=self.context.timeout_s,
+            user=self._user,
+            env=verifier_environment(self.context.task, self.sandbox.workdir, self.context.env, plugins),
+            workdir="/",
+        )
+
+    async def _exec(self, command: Command) -> Completed:
+        """Run a command; a sandbox that does not even report its deadline has said nothing."""
+        lateness_s = min(LATENESS_LIMIT_S, self.context.setup_timeout_s)
+        try:
+            async with asyncio.timeout(command.timeout_s + lateness_s) as clock:
+                return await self.sandbox.exec(command)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            return _NO_WORD
+
+    def _setup_left_s(self) -> float:
+        """Return what is left of the set-up budget, at least enough for a failure to be told."""
+        return max(self.deadline - asyncio.get_running_loop().time(), 1.0)
+
+    def _harden_failed(self, reason: str) -> VerifierError:
+        return VerifierError(
+            "verifier.harden_failed",
+            f"Killing all processes of user {self.context.agent_user!r} before the tests of task "
+            f"{self.context.task.name!r} {reason}",
+            hint="No verdict is given while the agent may still act; look at the sandbox host.",
+        )
+
+
+def _check_prepared(context: VerifyContext, run: Completed) -> None:
+    """Raise where a program stopped before the tests and said why."""
+    step = read_receipts(run).failed_step
+    if not step:
+        return
+    shown = tail_text(run.stderr, limit_chars=500)
+    if step in {"disk", "workspace"}:
+        what = "takes no more data: its disk is full" if step == "disk" else "has lost its workspace"
+        raise VerifierError(
+            "verifier.sandbox_lost",
+            f"The sandbox of task {context.task.name!r} {what}, so the tests could not run.\n{shown}",
+            hint="See what the agent did to it; raise storage_mb where the task needs more.",
+        )
+    raise VerifierError(
+        "verifier.harden_failed",
+        f"Step {step!r} before the tests of task {context.task.name!r} failed.\n{shown}",
+        hint="The image must let root change /logs/verifier and the folder of the tests.",
+    )

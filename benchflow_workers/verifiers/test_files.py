@@ -1,0 +1,95 @@
+"""The tests of a task as files on the way into a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchflow_client.errors import VerifierError
+from benchflow_client.schema.task import Task
+from benchflow_workers.sandbox.archive import pack
+from benchflow_workers.sandbox.base import Upload
+from benchflow_workers.shell_scripts import (
+    HEAD_BYTES,
+    interpreter_of,
+    is_shell_script,
+    unix_copies,
+    unix_text,
+)
+from benchflow_workers.verifiers.environment import tests_dir
+
+__all__ = ["TEST_SCRIPT", "TestFiles", "find_test_files"]
+
+TEST_SCRIPT: Final = "test.sh"
+"""The script that is run."""
+
+OPEN_MODE = 0o755
+"""The folder was locked while the agent worked; the tests may run as a user of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestFiles:
+    """A tests folder, ready to be placed.
+
+    Attributes:
+        folder: On the worker.
+        target: In the sandbox.
+        interpreter: Program of the `#!` line of `test.sh`; None = no such line.
+    """
+
+    folder: Path
+    target: str
+    interpreter: str | None
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all regular files."""
+        return sum(path.lstat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    def uploads(self) -> Sequence[Upload]:
+        """Return the transfer that places the tests, shell scripts with LF ends, `test.sh` executable."""
+        script = self.folder / TEST_SCRIPT
+        content = script.read_bytes()
+        if is_shell_script(TEST_SCRIPT, content[:HEAD_BYTES]):
+            content = unix_text(content)
+        copies = [
+            copy for copy in unix_copies(self.folder, self.target) if copy.target != self._script_target
+        ]
+        return [
+            Upload(self.target, source=self.folder, mode=OPEN_MODE),
+            *copies,
+            Upload(self._script_target, content=content, mode=OPEN_MODE),
+        ]
+
+    def archive(self) -> bytes:
+        """Return the same transfer as a tar archive to unpack at `/`.
+
+        Raises:
+            SandboxError: `sandbox.transfer_failed` when a file cannot be read.
+        """
+        with pack(self.uploads()) as file:
+            return file.read()
+
+    @property
+    def _script_target(self) -> str:
+        return f"{self.target}/{TEST_SCRIPT}"
+
+
+def find_test_files(task: Task, task_dir: Path) -> TestFiles:
+    """Return the tests of a task.
+
+    Raises:
+        VerifierError: `verifier.no_tests` when there is no test script.
+    """
+    folder = None if task.verifier_dir is None else task_dir / task.verifier_dir
+    if folder is None or not (folder / TEST_SCRIPT).is_file():
+        place = f"{task.verifier_dir or 'tests'}/{TEST_SCRIPT}"
+        raise VerifierError(
+            "verifier.no_tests",
+            f"Task {task.name!r} has no {place}, so it cannot be scored.",
+            hint="Add the script, and let it write a number to /logs/verifier/reward.txt.",
+        )
+    with (folder / TEST_SCRIPT).open("rb") as file:
+        interpreter = interpreter_of(file.read(HEAD_BYTES))
+    return TestFiles(folder, tests_dir(task), interpreter)

@@ -1,0 +1,99 @@
+"""From what a test script left to a verdict, or to the reason why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from benchflow_client.errors import VerifierError
+from benchflow_client.schema.failure import Failure
+from benchflow_workers.output import tail_text
+from benchflow_workers.sandbox.base import Completed
+from benchflow_workers.verifiers.base import Verdict, VerifyContext
+from benchflow_workers.verifiers.dependency_markers import failed_install
+from benchflow_workers.verifiers.programs import read_receipts
+from benchflow_workers.verifiers.reward import CTRF_JSON, Rewards, read_rewards
+
+__all__ = ["judge_script"]
+
+LENIENT: Final = "BENCHFLOW_REWARD_LENIENT"
+"""Variable of `verifier.env`; "1" ignores unknown keys of `reward.json` that are no numbers."""
+
+SUSPECT: Final = (
+    "verifier may be broken: its output shows that a tool of the tests could not be found or installed, "
+    "there is no test report, and the reward is 0"
+)
+
+
+def judge_script(context: VerifyContext, run: Completed, logs: Path) -> Verdict:
+    """Return the verdict on a run of the tests.
+
+    An exit code other than 0 beside a valid reward is a verdict like any other.
+    """
+    failure = _unfinished(context, run)
+    if failure is not None:
+        return Verdict(rewards=None, failure=failure)
+    try:
+        rewards = read_rewards(
+            logs,
+            reward_range=context.task.config.verifier.reward_range,
+            policy=context.task.config.reward.get("aggregate"),
+            lenient=context.env.get(LENIENT) == "1",
+        )
+    except VerifierError as error:
+        return Verdict(rewards=None, failure=_without_reward(context, run, error))
+    return Verdict(rewards.to_record(), None, (*rewards.warnings, *_suspicions(run, rewards, logs)))
+
+
+def _unfinished(context: VerifyContext, run: Completed) -> Failure | None:
+    """Return why the tests did not come to their end; None = they did."""
+    task, has_started = context.task.name, read_receipts(run).has_started
+    if run.timed_out and has_started:
+        return Failure(
+            code="verifier.timeout",
+            message=f"The verifier of task {task!r} timed out after {context.timeout_s:g} s; "
+            "a reward it may have written by then does not count.",
+            hint="Raise verifier.timeout_sec, or find what the tests wait for.",
+            detail=tail_text(run.stdout),
+        )
+    if run.timed_out:
+        return Failure(
+            code="verifier.sandbox_lost",
+            message=f"The sandbox of task {task!r} ran nothing within the verifier's "
+            f"{context.timeout_s:g} s, twice: the tests never started.",
+        )
+    if not has_started:
+        return Failure(
+            code="verifier.sandbox_lost",
+            message=f"The sandbox of task {task!r} cannot run a shell any more (exit code "
+            f"{run.exit_code}), so the tests never started.",
+            detail=tail_text(run.stderr),
+        )
+    return None
+
+
+def _without_reward(context: VerifyContext, run: Completed, error: VerifierError) -> Failure:
+    """Return the failure of tests that ended without a reward that can be read."""
+    ending = f"The test script of task {context.task.name!r} ended with exit code {run.exit_code}"
+    if run.oom_killed:
+        ending += " after the kernel killed a process of it for memory"
+    if error.code == "verifier.no_reward" and failed_install(run.stdout):
+        return Failure(
+            code="verifier.dep_install",
+            message=f"{ending} without a reward: it could not find or install a tool it needs.",
+            hint="Bake the tools into the task's image; a sandbox may have no network.",
+        )
+    return Failure(
+        code=error.code,
+        message=f"{ending}. {error.message}",
+        hint=error.hint,
+        detail=tail_text(run.stdout),
+    )
+
+
+def _suspicions(run: Completed, rewards: Rewards, logs: Path) -> tuple[str, ...]:
+    """Return a warning where a 0 looks like the tests' own failure; the score stands."""
+    has_report = (logs / CTRF_JSON).exists()
+    if rewards.reward == 0 and not has_report and failed_install(run.stdout):
+        return (SUSPECT,)
+    return ()
