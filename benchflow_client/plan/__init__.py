@@ -1,1 +1,1 @@
-"""."""
+"""From what was asked for to what is sent."""

@@ -1,0 +1,175 @@
+"""From a job spec to a plan and the folders it needs: everything that can be known before anything is sent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchflow_client.catalog.agents import find_agent
+from benchflow_client.catalog.sandboxes import SANDBOXES
+from benchflow_client.errors import JobSpecError, TaskError
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.base import utc_now
+from benchflow_client.schema.ids import new_job_name, slug
+from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask
+from benchflow_client.tasks.bundle import digest_of
+from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, select
+from benchflow_client.tasks.gate import unsupported
+from benchflow_client.tasks.source import resolve
+
+_LISTED_PROBLEMS = 20
+"""Problems listed in one error; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan, and the local folders whose bundles it names.
+
+    Attributes:
+        plan: The plan.
+        folders: Digest -> folder on this machine.
+        warnings: What the authors of the tasks should know.
+    """
+
+    plan: Plan
+    folders: dict[str, Path]
+    warnings: tuple[str, ...]
+
+
+def make_draft(spec: JobSpec, *, sandbox: str, cache_dir: Path) -> Draft:
+    """Find the tasks, read them, check that they can run, and expand the plan.
+
+    Args:
+        spec: What was asked for.
+        sandbox: Kind of sandbox, `auto` resolved already.
+        cache_dir: Folder for clones and staged scripts on this machine.
+
+    Raises:
+        SourceError: The task source does not exist or cannot be fetched.
+        TaskError: Tasks cannot be read or cannot run here; lists every problem at once.
+        UnknownAgentError: No agent of that name.
+        JobSpecError: An agent's script cannot be used.
+    """
+    agents, scripts = _plan_agents(spec.resolved_agents(), cache_dir)
+    source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
+    discovery = discover(source.path)
+    broken = _matching(discovery.broken, spec)
+    found = _readable(discovery.tasks, broken, spec)
+    _check_fit(found, sandbox)
+    tasks, folders = _plan_tasks(found)
+    plan = Plan(
+        job=spec.job_name or new_job_name(),
+        created_at=utc_now(),
+        spec=spec,
+        sandbox=sandbox,
+        source=source.info,
+        tasks=tasks,
+        agents=agents,
+        skipped=tuple(item.folder.name for item in broken),
+    )
+    warnings = tuple(f"{item.task.name}: {text}" for item in found for text in item.task.warnings)
+    return Draft(plan, {**folders, **scripts}, warnings)
+
+
+def _matching(broken: Sequence[BrokenTask], spec: JobSpec) -> tuple[BrokenTask, ...]:
+    """Return the broken tasks that the job's globs would have taken."""
+    return tuple(select(broken, include=spec.include, exclude=spec.exclude, limit=None)) if broken else ()
+
+
+def _readable(tasks: Sequence[FoundTask], broken: Sequence[BrokenTask], spec: JobSpec) -> Sequence[FoundTask]:
+    if broken and not spec.skip_invalid:
+        problems = tuple(f"{item.folder.name}: {text}" for item in broken for text in item.problems)
+        fine = len(tasks)
+        raise TaskError(
+            _headline(broken),
+            problems=problems[:_LISTED_PROBLEMS],
+            hint=f"{fine} other tasks are fine: --skip-invalid runs them." if fine else "Correct the files.",
+        )
+    return select(tasks, include=spec.include, exclude=spec.exclude, limit=spec.limit)
+
+
+def _headline(broken: Sequence[BrokenTask]) -> str:
+    if len(broken) == 1:
+        return f"Task {broken[0].folder.name!r} cannot be read."
+    return f"{len(broken)} tasks cannot be read."
+
+
+def _check_fit(found: Sequence[FoundTask], sandbox: str) -> None:
+    able = SANDBOXES[sandbox]
+    if not able.runs_commands:
+        return
+    problems = tuple(
+        f"{item.task.name}: {reason}"
+        for item in found
+        for reason in unsupported(
+            item.task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus
+        )
+    )
+    if problems:
+        raise TaskError(
+            f"Sandbox {sandbox!r} cannot run every task.",
+            problems=problems[:_LISTED_PROBLEMS],
+            hint="Leave them out with --exclude, or choose another --sandbox.",
+        )
+
+
+def _plan_tasks(found: Sequence[FoundTask]) -> tuple[tuple[PlannedTask, ...], dict[str, Path]]:
+    tasks, folders = [], {}
+    for item in found:
+        digest = digest_of(item.folder)
+        folders[digest] = item.folder
+        tasks.append(PlannedTask(name=item.task.name, slug=slug(item.task.name), digest=digest))
+    return tuple(tasks), folders
+
+
+def _plan_agents(
+    specs: Sequence[AgentSpec], cache_dir: Path
+) -> tuple[tuple[PlannedAgent, ...], dict[str, Path]]:
+    agents: list[PlannedAgent] = []
+    folders: dict[str, Path] = {}
+    labels: set[str] = set()
+    for spec in specs:
+        bundle, script = None, None
+        if spec.is_script:
+            folder = _staged(Path(spec.name).expanduser(), cache_dir / "scripts")
+            bundle, script = digest_of(folder), Path(spec.name).name
+            folders[bundle] = folder
+        else:
+            find_agent(spec.name)
+        label = _unique(spec.label, labels)
+        agents.append(PlannedAgent(label=label, slug=slug(label), spec=spec, bundle=bundle, script=script))
+    return tuple(agents), folders
+
+
+def _staged(script: Path, staging: Path) -> Path:
+    """Return a folder that holds nothing but the script."""
+    if not script.is_file():
+        raise JobSpecError(
+            f"Agent {str(script)!r} is not a file.",
+            hint="Name an executable or a .py file, or an agent of `bench agents`.",
+        )
+    try:
+        data = script.read_bytes()
+        folder = staging / slug(str(script.resolve()))
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        copy = folder / script.name
+        copy.write_bytes(data)
+        copy.chmod(0o755)
+    except OSError as error:
+        raise JobSpecError(
+            f"Agent {str(script)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
+        ) from error
+    return folder
+
+
+def _unique(label: str, taken: set[str]) -> str:
+    """Return the label, numbered when another agent of the job has it."""
+    name, number = label, 2
+    while name in taken:
+        name, number = f"{label}#{number}", number + 1
+    taken.add(name)
+    return name

@@ -1,0 +1,60 @@
+"""Send a draft: bundles once per digest, the job's name claimed, the plan stored, the job opened."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchflow_client.errors import BrokerError, JobExistsError, ObjectExistsError, StoreError
+from benchflow_client.plan.draft import Draft
+from benchflow_client.store.base import Store
+from benchflow_client.store.documents import create_document, write_document
+from benchflow_client.store.layout import bundle_key, job_prefix, plan_key, spec_key
+from benchflow_client.tasks.bundle import pack
+
+
+def store_draft(draft: Draft, store: Store, open_job: Callable[[], None]) -> None:
+    """Put a draft into the store and open its job.
+
+    Args:
+        draft: Plan and folders.
+        store: Where documents and bundles go.
+        open_job: Records the job in the ledger and publishes its first trials.
+
+    Raises:
+        JobExistsError: The name is taken; nothing was written under it.
+        StoreError: The store refused; what was written of the job is removed again.
+        BrokerError: The broker refused; likewise.
+    """
+    job = draft.plan.job
+    for digest, folder in draft.folders.items():
+        _upload(digest, folder, store)
+    try:
+        create_document(store, spec_key(job), draft.plan.spec)
+    except ObjectExistsError as error:
+        raise JobExistsError(
+            f"There is a job {job!r} already in {store.url}.",
+            hint="Choose another --job-name, or none for a new one.",
+        ) from error
+    try:
+        write_document(store, plan_key(job), draft.plan)
+        open_job()
+    except (StoreError, BrokerError, JobExistsError):
+        store.delete_tree(job_prefix(job))
+        raise
+
+
+def _upload(digest: str, folder: Path, store: Store) -> None:
+    key = bundle_key(digest)
+    if store.exists(key):
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        archive = Path(scratch) / "bundle.tar"
+        packed = pack(folder, archive)
+        if packed.digest != digest:
+            raise StoreError(
+                f"The folder {str(folder)!r} changed while it was read.",
+                hint="Submit again when it is still.",
+            )
+        store.put_file(key, archive)
