@@ -25,3 +25,8 @@ class S3Options(Record):
         default=False,
         description="Allow http:// beyond this machine, e.g. inside a cluster; keys stay signed, data is readable.",
     )
+
+    def secret_values(self) -> tuple[str, ...]:
+        """Return what must not appear in any text: all parts of the credentials."""
+        parts = (self.access_key_id, self.secret_access_key, self.session_token)
+        return tuple(part.get_secret_value() for part in parts if part)

@@ -87,8 +87,7 @@ class ObjectStore:
         settings = options or S3Options()
         bucket, prefix = _parse(url)
         self._url = f"s3://{bucket}/{prefix}".rstrip("/")
-        keys = (settings.access_key_id, settings.secret_access_key, settings.session_token)
-        self._errors = ServiceErrors(self._url, keys)
+        self._errors = ServiceErrors(self._url, settings.secret_values())
         self._objects = S3Store(
             bucket,
             prefix=prefix or None,

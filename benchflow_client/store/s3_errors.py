@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from pydantic import SecretStr
-
 from benchflow_client.errors import ObjectNotFoundError, StoreError, StoreFullError
 
 _FULL = ("XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "QuotaExceeded", "507 Insufficient Storage")
@@ -36,9 +34,9 @@ class ServiceErrors:
         secrets: What must not appear in any message.
     """
 
-    def __init__(self, url: str, secrets: tuple[SecretStr | None, ...]) -> None:
+    def __init__(self, url: str, secrets: tuple[str, ...]) -> None:
         self._url = url
-        self._secrets = [secret.get_secret_value() for secret in secrets if secret]
+        self._secrets = secrets
 
     def absent(self, key: str) -> ObjectNotFoundError:
         """Return the error for a key that has no object."""
