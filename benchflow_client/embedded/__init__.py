@@ -1,0 +1,1 @@
+"""A private fleet on this machine, for when no broker is configured."""
