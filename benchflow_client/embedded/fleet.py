@@ -122,7 +122,7 @@ class EmbeddedFleet:
                 server.url,
                 self._store,
                 server.pid,
-                worker.pid,
+                worker_pid,
                 slots,
                 utc_now().isoformat(timespec="seconds"),
             )
