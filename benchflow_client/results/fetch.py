@@ -81,7 +81,7 @@ def _claim(store: Store, job: str, folder: Path) -> None:
     plan = folder / "plan.json"
     with disk_errors(f"write to {str(folder)!r}", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        is_used = any(not entry.name.startswith(TEMP_PREFIX) for entry in os.scandir(folder))
+        is_used = any(not entry.name.startswith(TEMP_PREFIX) for entry in folder.iterdir())
         if is_used and not (plan.is_file() and plan.read_bytes() == store.get(plan_key(job))):
             raise UsageError(
                 f"The folder {folder} is not empty and does not hold the job {job!r} of {store.url}.",
