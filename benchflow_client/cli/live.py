@@ -127,7 +127,7 @@ def draw_view(view: WatchView, *, width: int, is_ascii: bool = False) -> Iterato
 def _bar_line(view: WatchView, width: int, *, is_ascii: bool) -> Text:
     eta = f"   eta {clock(view.eta_s)}" if view.eta_s is not None else ""
     right = f"  {view.finished}/{view.total}   {clock(view.elapsed_s)}{eta}"
-    name = shorten(clean(view.job), _NAME_WIDTH)
+    name = shorten(clean(view.job), min(_NAME_WIDTH, max(2, width - 3 - len(right))))
     room = min(_BAR_WIDTH, width - 4 - cell_len(name) - len(right))
     full, rest = _bar(view.fraction, max(0, room), is_ascii=is_ascii)
     line = Text(f" {name}  ")

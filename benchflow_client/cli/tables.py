@@ -68,10 +68,10 @@ def flow(pieces: Iterable[str], width: int, *, gap: str = "   ") -> Iterator[str
         joined = f"{line}{gap}{piece}" if line else piece
         if line and cell_len(joined) > width:
             yield line
-            joined = shorten(piece, width)
-        line = joined
+            joined = piece
+        line = shorten(joined, width)
     if line:
-        yield shorten(line, width)
+        yield line
 
 
 def lay_out(report: Report, *, width: int, is_wrapped: bool) -> Iterator[Text]:
