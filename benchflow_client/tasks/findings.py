@@ -50,7 +50,13 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """Return `; did you mean 'x'?` for the nearest known spelling, else nothing."""
+def suggestion(word: str, known: list[str]) -> str:
+    """Return `Did you mean 'x'? ` for the nearest known spelling, else nothing; for hints."""
     close = get_close_matches(word, known, n=1, cutoff=0.7)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"Did you mean {close[0]!r}? " if close else ""
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """Return `; did you mean 'x'?` for the nearest known spelling, else nothing; for the end of a line."""
+    found = suggestion(word, known)
+    return f"; did{found.removeprefix('Did').rstrip()}" if found else ""

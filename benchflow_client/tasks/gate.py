@@ -1,0 +1,169 @@
+"""The capability gate: why a task cannot be run here, known before any sandbox is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchflow_client.schema.task import Task
+
+_MAIN = "main"
+"""The service every sandbox has."""
+
+_TEST_SCRIPTS = frozenset({
+    "test.sh",
+    "./test.sh",
+    "bash test.sh",
+    "bash ./test.sh",
+    "sh test.sh",
+    "sh ./test.sh",
+})
+"""Commands of a verifier strategy that mean what is run anyway."""
+
+_DEFAULT_PATHS = frozenset({"verifier", "verifier/test.sh", "tests", "tests/test.sh"})
+"""Values of the `verifier:` shorthand that mean what is run anyway."""
+
+_DOCUMENT_REASONS = {
+    "agents": "tasks with several roles are not run by this version",
+    "scenes": "scenes are not run by this version",
+    "user": "a simulated user is not run by this version",
+}
+
+_BENCHFLOW_REASONS = {
+    "nudges": "a simulated user is not run by this version",
+    "teams": "teams are not run by this version",
+    "agent_policy": "no back end keeps this policy",
+    "runtime_policy": "no back end keeps this policy",
+}
+
+
+def unsupported(
+    task: Task, *, networks: frozenset[str], has_compose: bool, has_gpus: bool
+) -> tuple[str, ...]:
+    """Return why a task cannot be run on a sandbox with these abilities; empty when it can.
+
+    Args:
+        task: The task.
+        networks: Network modes the sandbox enforces.
+        has_compose: It runs services beside the main one.
+        has_gpus: It has GPUs to give.
+
+    Returns:
+        One line per reason, each naming the key or file first. Ignoring any of
+        them would change what the score means.
+    """
+    reasons = (
+        *_steps(task),
+        *_machine(task, has_compose=has_compose, has_gpus=has_gpus),
+        *_networks(task, networks),
+        *_preparation(task),
+        *_verifier(task),
+        *_document(task.document),
+    )
+    return tuple(f"{path}: {reason}" for path, reason in reasons)
+
+
+def _steps(task: Task) -> Iterator[tuple[str, str]]:
+    if task.config.steps is not None:
+        yield "steps", "tasks with several steps are not run by this version"
+    for index, artifact in enumerate(task.config.artifacts):
+        if artifact.service != _MAIN:
+            yield f"artifacts[{index}].service", f"artifacts are kept from the service {_MAIN!r} only"
+
+
+def _machine(task: Task, *, has_compose: bool, has_gpus: bool) -> Iterator[tuple[str, str]]:
+    sandbox = task.config.sandbox
+    if task.has_compose and not has_compose:
+        yield "environment/docker-compose.yaml", "this sandbox runs no services beside the main one"
+    if sandbox.os != "linux":
+        yield "sandbox.os", f"{sandbox.os} is not run; only linux is"
+    if sandbox.gpus and not has_gpus:
+        yield "sandbox.gpus", f"{sandbox.gpus} asked for, and this sandbox has none"
+    if sandbox.tpu is not None:
+        yield "sandbox.tpu", "no sandbox has TPUs"
+    if sandbox.bugswarm_image_tag is not None:
+        yield "sandbox.bugswarm_image_tag", "BugSwarm images are not fetched by this version"
+
+
+def _networks(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
+    mode = task.config.sandbox.network_mode
+    agent, verifier = task.config.agent.network_mode, task.config.verifier.network_mode
+    kept = ", ".join(sorted(networks)) or "none"
+    if mode not in networks:
+        yield "sandbox.network_mode", f"this sandbox does not enforce {mode!r}; it enforces {kept}"
+    if agent is not None and agent != mode:
+        yield (
+            "agent.network_mode",
+            f"{agent!r} differs from the sandbox's {mode!r}, and a network stays as it started",
+        )
+    if verifier == "allowlist":
+        yield "verifier.network_mode", "the tests' network is never filtered by a list"
+    elif verifier == "public" and mode == "no-network":
+        yield (
+            "verifier.network_mode",
+            "'public' differs from the sandbox's 'no-network', and a network stays as it started",
+        )
+
+
+def _preparation(task: Task) -> Iterator[tuple[str, str]]:
+    sandbox = task.config.sandbox
+    if sandbox.mcp_servers:
+        yield "sandbox.mcp_servers", "agents are not told of tool servers by this version"
+    for index, command in enumerate(sandbox.setup_commands):
+        path = f"sandbox.setup_commands[{index}]"
+        if command.service != _MAIN:
+            yield f"{path}.service", f"set-up commands run in the service {_MAIN!r} only"
+        if command.host_lock is not None:
+            yield f"{path}.host_lock", "trials are not serialised on a host by this version"
+        if command.capture_dir or command.capture_dir_b64_env or command.capture_dir_b64_env_file_var:
+            yield f"{path}.capture_dir", "folders are not captured by this version"
+
+
+def _verifier(task: Task) -> Iterator[tuple[str, str]]:
+    verifier = task.config.verifier
+    if verifier.type != "test-script":
+        yield "verifier.type", f"{verifier.type!r} is not run by this version; only test-script is"
+    if verifier.sandbox_mode == "separate" or verifier.sandbox is not None:
+        yield "verifier.sandbox", "a separate sandbox for the tests is not started by this version"
+    if verifier.service != _MAIN:
+        yield "verifier.service", f"tests run in the service {_MAIN!r} only"
+    if verifier.collect:
+        yield "verifier.collect", "these commands are not run by this version, and the verdict may need them"
+    if verifier.memory.expected_skills:
+        yield "verifier.memory", "skill memory is not scored by this version"
+
+
+def _document(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, reason in _DOCUMENT_REASONS.items():
+        if document.get(key):
+            yield key, reason
+    benchflow = document.get("benchflow", {})
+    for key, reason in _BENCHFLOW_REASONS.items():
+        if benchflow.get(key):
+            yield f"benchflow.{key}", reason
+    yield from _other_verifier(benchflow.get("verifier"))
+    strategy = document.get("verifier_strategy")
+    if strategy is not None and not _runs_test_script(strategy):
+        yield (
+            "verifier/verifier.md",
+            f"strategy {strategy['name']!r} is not run by this version; only test.sh is",
+        )
+
+
+def _other_verifier(declared: Any) -> Iterator[tuple[str, str]]:
+    """Yield a verifier the document names in place of the test script."""
+    if not declared:
+        return
+    path = declared.get("path") if isinstance(declared, dict) else None
+    is_default = isinstance(path, str) and path.removeprefix("./").rstrip("/") in _DEFAULT_PATHS
+    if not is_default or len(declared) > 1:
+        yield "benchflow.verifier", "only test.sh of the verifier folder is run by this version"
+
+
+def _runs_test_script(strategy: dict[str, Any]) -> bool:
+    command = strategy.get("command", "test.sh")
+    return (
+        strategy.get("type", "script") == "script"
+        and isinstance(command, str)
+        and command.strip() in _TEST_SCRIPTS
+    )
