@@ -29,6 +29,7 @@ class Column(NamedTuple):
     align: Literal["left", "right"] = "left"
     shrink: int = 0  # turn in which its texts are shortened in a narrow terminal; 0 = last of all
     short: str = ""  # title where the columns do not fit; empty = the same
+    is_optional: bool = False  # left out where shorter texts are not enough, the last one first
 
 
 class Row(NamedTuple):
@@ -131,10 +132,10 @@ def summary_report(summary: Summary) -> Report:
         Column("agent", shrink=1),
         Column("passed", "right"),
         Column("score", "right"),
-        Column(interval, "right"),
-        Column("mean reward", "right", short="reward"),
+        Column(interval, "right", short="95%" if is_whole else interval),
+        Column("mean reward", "right", short="reward", is_optional=True),
         Column("unscored", "right"),
-        Column("cost", "right"),
+        Column("cost", "right", is_optional=True),
     )
     rows = tuple(_agent_row(group, is_mixed=is_mixed, is_whole=is_whole) for group in groups)
     return (Table(columns, rows), *_beside_the_numbers(summary))
@@ -155,7 +156,7 @@ def failure_report(summary: Summary, *, evidence: Mapping[str, str] | None = Non
         f"{passed + failed} scored ({passed} passed, {failed} failed) · "
         f"{summary.all_without_verdict} without a verdict"
     )
-    columns = (Column(align="right"), Column(), Column(), Column(shrink=1))
+    columns = (Column(align="right"), Column(), Column(shrink=2), Column(shrink=1))
     shown = summary.failures[:_LISTED_CAUSES]
     table = Table(columns, tuple(_cause_row(cause, evidence or {}) for cause in shown))
     rest = len(summary.failures) - len(shown)
@@ -194,7 +195,7 @@ def jobs_report(rows: Sequence[JobRow]) -> Report:
     """Return the table of jobs."""
     columns = (
         Column("job", shrink=2),
-        Column("who", shrink=1),
+        Column("who", shrink=1, is_optional=True),
         Column("state"),
         Column("trials", "right"),
         Column(),

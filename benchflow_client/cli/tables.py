@@ -19,8 +19,9 @@ STYLES: dict[Tone, str] = {"plain": "", "dim": "dim", "good": "green", "warn": "
 _GAP = "  "
 _MARGIN = " "
 _LABEL_WIDTH = 7
-_NARROW = 11  # what a column that may shrink keeps at first: enough for `calm…r-7f3a`
-_NARROWEST = 4  # what any column keeps at last
+_NARROW = 11  # what a column that may shrink keeps at first: enough for `calm-…-7f3a`
+_NARROWER = 7  # what it keeps before a column is left out
+_NARROWEST = 4  # what any column keeps at last, numbers too
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # Unicode categories that could move a cursor
 _JOINER = "\u200d"  # part of many emoji; harmless
 _DOT = " · "  # between the items of a line
@@ -148,36 +149,56 @@ def _line(line: Line, width: int | None) -> Iterator[Text]:
 
 
 def _table(table: Table, width: int, *, is_wrapped: bool) -> Iterator[Text]:
-    cells = [tuple(clean(cell) for cell in row.cells) for row in table.rows]
-    titles = tuple(column.title for column in table.columns)
-    if _total(_widths(titles, cells)) > width:
-        titles = tuple(column.short or column.title for column in table.columns)
-    widths = _fit(table.columns, _widths(titles, cells), width)
+    notes = [row.notes for row in table.rows]
+    columns, rows, widths = _fit(table, width)
+    titles = tuple(column.title for column in columns)
     if any(titles):
-        yield _row_text(table.columns, titles, widths, Row(titles), header=True)
+        yield _row_text(columns, Row(titles), widths, header=True)
     indent = len(_MARGIN) + widths[0] + len(_GAP)
-    for row, texts in zip(table.rows, cells, strict=True):
-        yield _row_text(table.columns, texts, widths, row)
-        for note in row.notes:
+    for row, below in zip(rows, notes, strict=True):
+        yield _row_text(columns, row, widths)
+        for note in below:
             for line in wrap(note, width if is_wrapped else None, hanging=indent):
                 yield Text(" " * indent + line.lstrip())
 
 
-def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(cell_len(row[position]) for row in (titles, *rows)) for position in range(len(titles))]
+def _fit(table: Table, width: int) -> tuple[Sequence[Column], Sequence[Row], list[int]]:
+    """Return the columns there is room for, their texts, and the cells of each.
+
+    First come short titles, then shorter names, then fewer columns; a number is cut last of all.
+    """
+    columns: Sequence[Column] = table.columns
+    rows: Sequence[Row] = [row._replace(cells=tuple(map(clean, row.cells))) for row in table.rows]
+    if _total(_widths(columns, rows)) > width:
+        columns = [column._replace(title=column.short or column.title) for column in columns]
+    widths = _shrink(columns, _widths(columns, rows), width)
+    while _total(widths) > width and any(column.is_optional for column in columns):
+        last = max(position for position, column in enumerate(columns) if column.is_optional)
+        columns = [column for position, column in enumerate(columns) if position != last]
+        rows = [row._replace(cells=row.cells[:last] + row.cells[last + 1 :]) for row in rows]
+        widths = _shrink(columns, _widths(columns, rows), width)
+    return columns, rows, _narrow(widths, range(len(columns)), width, floor=_NARROWEST)
+
+
+def _shrink(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
+    """Shorten the texts that may be, in their turns: the widest of them first."""
+    turns = sorted({column.shrink for column in columns if column.shrink})
+    for floor in (_NARROW, _NARROWER):
+        for turn in turns:
+            allowed = [position for position, column in enumerate(columns) if 0 < column.shrink <= turn]
+            widths = _narrow(widths, allowed, width, floor=floor)
+    return widths
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
+    return [
+        max(cell_len(column.title), *(cell_len(row.cells[position]) for row in rows), 0)
+        for position, column in enumerate(columns)
+    ]
 
 
 def _total(widths: Sequence[int]) -> int:
     return len(_MARGIN) + sum(widths) + len(_GAP) * (len(widths) - 1)
-
-
-def _fit(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
-    """Return the cells of each column: in each turn the widest of those whose turn it is shrinks."""
-    positions = range(len(columns))
-    for turn in sorted({column.shrink for column in columns if column.shrink}):
-        allowed = [position for position in positions if 0 < columns[position].shrink <= turn]
-        widths = _narrow(widths, allowed, width, floor=_NARROW)
-    return _narrow(widths, positions, width, floor=_NARROWEST)
 
 
 def _narrow(widths: Sequence[int], allowed: Sequence[int], width: int, *, floor: int) -> list[int]:
@@ -190,11 +211,9 @@ def _narrow(widths: Sequence[int], allowed: Sequence[int], width: int, *, floor:
     return narrowed
 
 
-def _row_text(
-    columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], row: Row, *, header: bool = False
-) -> Text:
+def _row_text(columns: Sequence[Column], row: Row, widths: Sequence[int], *, header: bool = False) -> Text:
     text = Text(_MARGIN, style="bold" if header else "")
-    for position, (column, cell, width) in enumerate(zip(columns, cells, widths, strict=True)):
+    for position, (column, cell, width) in enumerate(zip(columns, row.cells, widths, strict=True)):
         shown = shorten(cell, width)
         space = " " * (width - cell_len(shown))
         padded = space + shown if column.align == "right" else shown + space

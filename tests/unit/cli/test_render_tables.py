@@ -43,6 +43,17 @@ def test_narrow_table_takes_short_titles_then_shortens_the_unimportant_texts():
     ]
 
 
+def test_columns_are_left_out_before_a_number_is_cut():
+    table = Table(
+        (Column("agent", shrink=1), Column("score", "right"), Column("cost", "right", is_optional=True)),
+        (Row(("a-long-agent-name", "0.41234", "$12.00")),),
+    )
+
+    assert drawn(table, width=25) == [" agent      score    cost", " a-l…ame  0.41234  $12.00"]
+    assert drawn(table, width=24) == [" agent             score", " a-long-…t-name  0.41234"]
+    assert drawn(table, width=12) == [" ag…t  score", " a-…e  0.…34"]
+
+
 def test_without_titles_there_is_no_header():
     table = Table((Column(align="right"), Column()), (Row(("12", "a")), Row(("3", "b"))))
 
