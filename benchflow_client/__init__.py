@@ -1,1 +1,35 @@
-"""."""
+"""Self-hosted, distributed runs of agent benchmarks: the client."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchflow_client.api import Client, JobHandle
+    from benchflow_client.errors import BenchflowError
+    from benchflow_client.schema.agent import AgentSpec
+    from benchflow_client.schema.job import JobSpec
+    from benchflow_client.schema.summary import Summary
+    from benchflow_client.schema.trial import TrialResult
+
+__all__ = ["AgentSpec", "BenchflowError", "Client", "JobHandle", "JobSpec", "Summary", "TrialResult"]
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "AgentSpec": "benchflow_client.schema.agent",
+    "BenchflowError": "benchflow_client.errors",
+    "Client": "benchflow_client.api",
+    "JobHandle": "benchflow_client.api",
+    "JobSpec": "benchflow_client.schema.job",
+    "Summary": "benchflow_client.schema.summary",
+    "TrialResult": "benchflow_client.schema.trial",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `bench --help` stays quick."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -88,3 +88,8 @@ def _user(environ: Mapping[str, str]) -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid-{os.getuid()}"
+
+
+def process_environ() -> dict[str, str]:
+    """Return this process's variables, for a worker it starts on the same machine."""
+    return dict(os.environ)

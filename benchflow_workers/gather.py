@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
-from benchflow_client.results.receipts import receipt_row
-from benchflow_client.schema.plan import Plan
+from benchflow_client.results.rows import receipt_row
+from benchflow_client.results.verifiers_row import encode_rows
 from benchflow_client.schema.trial import Receipt
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import write_document
@@ -43,7 +42,7 @@ def summarize(
     _, plan = jobs.get(job)
     receipts = ledger.receipts(job)
     _compare(job, parts, receipts)
-    store.put(rows_key(job), b"".join(_lines(plan, receipts)))
+    store.put(rows_key(job), encode_rows(receipt_row(plan, receipt) for receipt in receipts))
     write_document(store, summary_key(job), aggregate(plan, receipts, elapsed_s=elapsed_s(progress)))
     is_closed = ledger.close_job(job)
     jobs.forget(job)
@@ -66,9 +65,3 @@ def _compare(job: str, parts: Iterable[Sequence[object]] | None, receipts: Seque
             "chord and ledger of %s differ in %d trials, first %s; the ledger counts", job, len(wrong), wrong[0],
             extra={"action": "chord_differs", "job": job},
         )  # fmt: skip
-
-
-def _lines(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[bytes]:
-    for receipt in receipts:
-        row = receipt_row(plan, receipt)
-        yield json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -14,9 +14,9 @@ from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.ids import new_job_name, slug
 from benchflow_client.schema.job import JobSpec
-from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask
+from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
 from benchflow_client.tasks.bundle import digest_of
-from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, select
+from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, is_selected, select
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.source import resolve
 
@@ -39,47 +39,77 @@ class Draft:
     warnings: tuple[str, ...]
 
 
-def make_draft(spec: JobSpec, *, sandbox: str, cache_dir: Path) -> Draft:
-    """Find the tasks, read them, check that they can run, and expand the plan.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a spec refers to on this machine: tasks that were read, agents that are known.
+
+    Attributes:
+        spec: The spec.
+        source: Where the tasks came from.
+        found: The tasks to run.
+        skipped: Names of broken tasks left out.
+        agents: The agents.
+        scripts: Digest -> staged folder of each script agent.
+    """
+
+    spec: JobSpec
+    source: SourceInfo
+    found: tuple[FoundTask, ...]
+    skipped: tuple[str, ...]
+    agents: tuple[PlannedAgent, ...]
+    scripts: dict[str, Path]
+
+
+def find_work(spec: JobSpec, *, cache_dir: Path) -> Work:
+    """Find and read everything a spec refers to; needs no fleet.
 
     Args:
         spec: What was asked for.
-        sandbox: Kind of sandbox, `auto` resolved already.
         cache_dir: Folder for clones and staged scripts on this machine.
 
     Raises:
         SourceError: The task source does not exist or cannot be fetched.
-        TaskError: Tasks cannot be read or cannot run here; lists every problem at once.
+        TaskError: Tasks cannot be read; lists every problem at once.
         UnknownAgentError: No agent of that name.
         JobSpecError: An agent's script cannot be used.
     """
     agents, scripts = _plan_agents(spec.resolved_agents(), cache_dir)
     source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
     discovery = discover(source.path)
-    broken = _matching(discovery.broken, spec)
-    found = _readable(discovery.tasks, broken, spec)
-    _check_fit(found, sandbox)
-    tasks, folders = _plan_tasks(found)
-    plan = Plan(
-        job=spec.job_name or new_job_name(),
-        created_at=utc_now(),
-        spec=spec,
-        sandbox=sandbox,
-        source=source.info,
-        tasks=tasks,
-        agents=agents,
-        skipped=tuple(item.folder.name for item in broken),
+    broken = tuple(
+        item
+        for item in discovery.broken
+        if is_selected(item.name, include=spec.include, exclude=spec.exclude)
     )
-    warnings = tuple(f"{item.task.name}: {text}" for item in found for text in item.task.warnings)
-    return Draft(plan, {**folders, **scripts}, warnings)
+    found = _readable(discovery.tasks, broken, spec)
+    return Work(spec, source.info, found, tuple(item.name for item in broken), agents, scripts)
 
 
-def _matching(broken: Sequence[BrokenTask], spec: JobSpec) -> tuple[BrokenTask, ...]:
-    """Return the broken tasks that the job's globs would have taken."""
-    return tuple(select(broken, include=spec.include, exclude=spec.exclude, limit=None)) if broken else ()
+def make_draft(work: Work, *, sandbox: str) -> Draft:
+    """Check that every task can run on a kind of sandbox, and expand the plan.
+
+    Raises:
+        TaskError: Some cannot; lists every reason at once.
+    """
+    _check_fit(work.found, sandbox)
+    tasks, folders = _plan_tasks(work.found)
+    plan = Plan(
+        job=work.spec.job_name or new_job_name(),
+        created_at=utc_now(),
+        spec=work.spec,
+        sandbox=sandbox,
+        source=work.source,
+        tasks=tasks,
+        agents=work.agents,
+        skipped=work.skipped,
+    )
+    warnings = tuple(f"{item.task.name}: {text}" for item in work.found for text in item.task.warnings)
+    return Draft(plan, {**folders, **work.scripts}, warnings)
 
 
-def _readable(tasks: Sequence[FoundTask], broken: Sequence[BrokenTask], spec: JobSpec) -> Sequence[FoundTask]:
+def _readable(
+    tasks: Sequence[FoundTask], broken: Sequence[BrokenTask], spec: JobSpec
+) -> tuple[FoundTask, ...]:
     if broken and not spec.skip_invalid:
         problems = tuple(f"{item.folder.name}: {text}" for item in broken for text in item.problems)
         fine = len(tasks)

@@ -1,0 +1,351 @@
+"""The Python interface: submit jobs, watch them, read their results.
+
+from benchflow_client import Client, JobSpec
+
+with Client() as client:
+    results = client.run(JobSpec(tasks="examples/tasks", agent=["oracle"]))
+    print(results.summary.score)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pydantic import SecretStr
+
+from benchflow_client import settings as settings_module
+from benchflow_client.broker import make_app
+from benchflow_client.catalog.sandboxes import AUTO_ORDER
+from benchflow_client.dispatch import Dispatcher, job_header
+from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
+from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError
+from benchflow_client.ledger.base import JobHeader, JobProgress, JobState, Ledger, WorkerRecord
+from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.plan.draft import Draft, find_work, make_draft
+from benchflow_client.plan.submit import store_draft
+from benchflow_client.results.fetch import fetch_job
+from benchflow_client.results.read import JobResults, PublishedTrial, read_job, trial_results
+from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.plan import Plan
+from benchflow_client.schema.summary import Summary
+from benchflow_client.settings import Settings
+from benchflow_client.store.base import Store
+from benchflow_client.store.configured import configured_store
+from benchflow_client.watch import Snapshot, Watch, WatchView
+
+POLL_S = 0.2
+"""Seconds between two looks at a running job."""
+
+LAST = "@last"
+"""Stands for the job submitted last."""
+
+_EMBEDDED_SLOTS_LIMIT = 64
+_DOCKER_SOCKET = "/var/run/docker.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Where jobs go: a ledger, a store, and how to publish."""
+
+    ledger: Ledger
+    store: Store
+    dispatcher: Dispatcher
+    label: str  # what it is, for people
+
+
+class Client:
+    """Talks to a fleet; without a configured broker, to one it starts on this machine.
+
+    Args:
+        broker_url: Broker and ledger; None = BENCHFLOW_BROKER_URL, else the embedded fleet.
+        store_url: Store; None = BENCHFLOW_STORE_URL, else the jobs folder.
+        jobs_dir: Folder of the embedded fleet; None = that of the first job.
+        settings: Everything else; None = from the environment.
+
+    Use it as a context manager: closing it stops an embedded fleet nobody else uses.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_url: str | None = None,
+        store_url: str | None = None,
+        jobs_dir: str | Path | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        given = settings or settings_module.load()
+        update: dict[str, object] = {}
+        if broker_url is not None:
+            update["broker_url"] = SecretStr(broker_url)
+        if store_url is not None:
+            update["store_url"] = store_url
+        self.settings = given.model_copy(update=update)
+        self._jobs_dir = None if jobs_dir is None else Path(jobs_dir)
+        self._embedded: EmbeddedFleet | None = None
+        self._fleet: Fleet | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop using the fleet; safe to call twice. Jobs of a configured fleet run on."""
+        self._fleet = None
+        if self._embedded is not None:
+            self._embedded.leave()
+            self._embedded = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether no broker is configured, so that the fleet is this machine."""
+        return self.settings.broker_url is None
+
+    def draft(self, spec: JobSpec) -> Draft:
+        """Return the plan of a job without sending anything; needs no fleet.
+
+        Raises:
+            UsageError: The spec, its tasks or its agents are wrong; see `make_draft`.
+        """
+        work = find_work(spec, cache_dir=self.settings.state_dir)
+        return make_draft(work, sandbox=self._likely_sandbox(spec))
+
+    def submit(self, spec: JobSpec, *, on_draft: Callable[[Draft, Fleet], object] | None = None) -> JobHandle:
+        """Plan a job, send it, and return at once.
+
+        Args:
+            spec: What to run.
+            on_draft: Called with the plan just before it is sent.
+
+        Raises:
+            UsageError: The request is wrong; nothing was sent.
+            InfrastructureError: Broker or store refuse; nothing is left half-written.
+        """
+        work = find_work(spec, cache_dir=self.settings.state_dir)
+        fleet = self._connect(spec)
+        draft = make_draft(work, sandbox=_best_sandbox(spec, fleet.ledger.workers()))
+        if on_draft is not None:
+            on_draft(draft, fleet)
+        header = job_header(draft.plan, owner=self.settings.user)
+        store_draft(draft, fleet.store, lambda: _open(fleet, header, draft.plan))
+        return JobHandle(draft.plan.job, fleet)
+
+    def run(self, spec: JobSpec) -> JobResults:
+        """Submit a job, wait for its end, and return plan and summary.
+
+        Raises:
+            As `submit`.
+        """
+        handle = self.submit(spec)
+        handle.wait()
+        return handle.results()
+
+    def job(self, name: str) -> JobHandle:
+        """Return a handle for a recorded job.
+
+        Args:
+            name: Name, unique prefix of one, or `@last`.
+
+        Raises:
+            JobNotFoundError: None matches, or several do.
+        """
+        fleet = self._connect(None)
+        return JobHandle(_matching_job(name, fleet.ledger.jobs()), fleet)
+
+    def jobs(self) -> Sequence[JobProgress]:
+        """Return the counts of all recorded jobs, newest first."""
+        ledger = self._connect(None).ledger
+        return [ledger.progress(job) for job in ledger.jobs()]
+
+    def workers(self) -> Sequence[WorkerRecord]:
+        """Return the workers that are alive."""
+        return self._connect(None).ledger.workers()
+
+    def _connect(self, spec: JobSpec | None) -> Fleet:
+        if self._fleet is None:
+            self._fleet = self._join_embedded(spec) if self.is_embedded else self._configured(spec)
+        return self._fleet
+
+    def _configured(self, spec: JobSpec | None) -> Fleet:
+        url = (self.settings.broker_url or SecretStr("")).get_secret_value()
+        store_url = self.settings.store_url or (spec.jobs_dir if spec else "jobs")
+        fleet = self._fleet_at(url, store_url, label="")
+        fleet.ledger.ping()
+        workers = fleet.ledger.workers()
+        return Fleet(fleet.ledger, fleet.store, fleet.dispatcher, count_workers(workers))
+
+    def _join_embedded(self, spec: JobSpec | None) -> Fleet:
+        folder = self._jobs_dir or Path(spec.jobs_dir if spec else "jobs")
+        self._embedded = embedded = EmbeddedFleet(self.settings.state_dir, folder, _inherited())
+        if spec is None:
+            instance = embedded.running()
+            if instance is None:
+                raise BrokerError(
+                    f"No broker is configured and no embedded fleet runs for the folder {str(folder)!r}.",
+                    hint="Start one with `bench up`, or set BENCHFLOW_BROKER_URL.",
+                )
+        else:
+            _check_folder(folder)
+            instance = embedded.join(slots=min(spec.concurrency, _EMBEDDED_SLOTS_LIMIT))
+        return self._fleet_at(instance.url, instance.store, label=_embedded_label(instance))
+
+    def _fleet_at(self, url: str, store_url: str, *, label: str) -> Fleet:
+        ledger = RedisLedger.at(url)
+        store = configured_store(self.settings, store_url)
+        return Fleet(ledger, store, Dispatcher(make_app(url), ledger), label)
+
+    def _likely_sandbox(self, spec: JobSpec) -> str:
+        """Return the kind of sandbox without starting a fleet to ask its workers."""
+        if spec.sandbox == "auto" and self.is_embedded:
+            return AUTO_ORDER[0] if Path(_DOCKER_SOCKET).exists() else AUTO_ORDER[-1]
+        return _best_sandbox(spec, [] if spec.sandbox != "auto" else self._connect(spec).ledger.workers())
+
+
+class JobHandle:
+    """A submitted job; any process with the fleet's address can have one."""
+
+    def __init__(self, name: str, fleet: Fleet) -> None:
+        self.name = name
+        self._fleet = fleet
+
+    def progress(self) -> JobProgress:
+        """Return the counts of the job now."""
+        return self._fleet.ledger.progress(self.name)
+
+    def watch(self, *, poll_s: float = POLL_S) -> Iterator[WatchView]:
+        """Yield what a watcher sees, again and again, until the job is closed.
+
+        Raises:
+            BrokerError: The ledger cannot be reached.
+        """
+        pace = Watch()
+        while True:
+            view = pace.observe(self._snapshot())
+            yield view
+            if view.is_over:
+                return
+            time.sleep(poll_s)
+
+    def wait(self, *, timeout_s: float | None = None, poll_s: float = POLL_S) -> Summary:
+        """Wait for the job's end and return its summary.
+
+        Args:
+            timeout_s: Give up after so many seconds; None = never.
+            poll_s: Seconds between two looks.
+
+        Raises:
+            TimeoutError: The job runs on.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.progress().state is not JobState.CLOSED:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.name} still runs after {timeout_s:g} s")
+            time.sleep(poll_s)
+        summary = self.results().summary
+        if summary is None:
+            raise JobNotFoundError(
+                f"Job {self.name!r} is closed, but its store has no summary.",
+                hint="Check that this client and the workers use the same BENCHFLOW_STORE_URL.",
+            )
+        return summary
+
+    def results(self) -> JobResults:
+        """Return plan and summary; the summary is None while the job runs."""
+        return read_job(self._fleet.store, self.name)
+
+    def trials(self) -> Iterator[PublishedTrial]:
+        """Yield every finished trial with its result document."""
+        return trial_results(self._fleet.store, self.name, self._fleet.ledger.receipts(self.name))
+
+    def cancel(self, *, by: str = "", reason: str = "") -> bool:
+        """Stop the job: waiting trials at once, running ones within seconds.
+
+        Args:
+            by: Who cancels, for people; empty = nobody named.
+            reason: Why, for people.
+
+        Returns:
+            False when it was closed or cancelled before.
+        """
+        ledger = self._fleet.ledger
+        is_first = ledger.cancel(self.name, by=by, reason=reason)
+        self._fleet.dispatcher.cancel_waiting(ledger.header(self.name))
+        return is_first
+
+    def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
+        """Copy all documents of the job into a folder and return how many are there."""
+        return fetch_job(self._fleet.store, self.name, Path(folder), on_progress)
+
+    def _snapshot(self) -> Snapshot:
+        ledger = self._fleet.ledger
+        progress = ledger.progress(self.name)
+        waiting_for = ""
+        if progress.waiting and not any(
+            progress.header.queue in worker.queues for worker in ledger.workers()
+        ):
+            waiting_for = f"a worker for queue {progress.header.queue}"
+        return Snapshot(progress, ledger.running(self.name), time.time(), waiting_for)
+
+
+def count_workers(workers: Sequence[WorkerRecord]) -> str:
+    """Return how many workers and slots there are, for people."""
+    slots = sum(worker.slots for worker in workers)
+    return f"{len(workers)} worker{'' if len(workers) == 1 else 's'}, {slots} slots"
+
+
+def _best_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> str:
+    """Return the kind of sandbox: for `auto`, the best one a live worker can run."""
+    if spec.sandbox != "auto":
+        return spec.sandbox
+    able = {kind for worker in workers for kind in worker.sandboxes}
+    return next((kind for kind in AUTO_ORDER if kind in able), AUTO_ORDER[0])
+
+
+def _open(fleet: Fleet, header: JobHeader, plan: Plan) -> None:
+    fleet.dispatcher.open(header, plan)
+
+
+def _embedded_label(instance: Instance) -> str:
+    return f"embedded (1 worker, {instance.slots} slots)"
+
+
+def _matching_job(name: str, jobs: Sequence[str]) -> str:
+    if name == LAST and jobs:
+        return jobs[0]
+    if name in jobs:
+        return name
+    matches = [job for job in jobs if job.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise JobNotFoundError(
+            f"{name!r} is the beginning of {len(matches)} jobs: {', '.join(matches[:5])}.",
+            hint="Give some more letters.",
+        )
+    raise JobNotFoundError(f"No job {name!r} on this fleet.", hint="`bench jobs` lists them.")
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the jobs folder, or say why results cannot be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JobSpecError(
+            f"The jobs folder {str(folder)!r} cannot be made: {error.strerror}.",
+            hint="Choose another --jobs-dir.",
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise JobSpecError(
+            f"The jobs folder {str(folder)!r} cannot be written.", hint="Choose another --jobs-dir."
+        )
+
+
+def _inherited() -> Mapping[str, str]:
+    """Return the variables an embedded worker inherits: all of this process's."""
+    return settings_module.process_environ()
