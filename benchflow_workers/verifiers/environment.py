@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from benchflow_client.schema.task import Task
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 
-__all__ = ["SYSTEM_PATH", "tests_dir", "verifier_environment"]
+__all__ = ["SYSTEM_PATH", "place_of_tests", "verifier_environment"]
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Folders of programs that only root can write on any distribution."""
@@ -33,7 +34,7 @@ CONSTANT: Mapping[str, str] = {
 """What is the same for every task. PATH and PYTHONPATH are made in the sandbox: `programs` says how."""
 
 
-def tests_dir(task: Task) -> str:
+def place_of_tests(task: Task) -> str:
     """Return where the tests of a task stand in its sandbox."""
     return "/verifier" if task.verifier_dir == "verifier" else "/tests"
 
@@ -49,12 +50,12 @@ def verifier_environment(
         declared: Resolved `verifier.env`; wins over everything else.
         plugins: Pytest plugins to load by name, since none is loaded by itself.
     """
-    tests = tests_dir(task)
+    tests = place_of_tests(task)
     pytest_options = [
         "-c /dev/null",
         f"--confcutdir={tests}",
         "-p no:cacheprovider",
-        f"--rootdir={workdir}",
+        f"--rootdir={shlex.quote(workdir)}",
         *(f"-p {name}" for name in plugins),
     ]
     return {

@@ -15,7 +15,7 @@ from benchflow_client.schema.task import Task
 from benchflow_workers.sandbox.base import Completed
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 from benchflow_workers.verifiers.harden import steps_for
-from benchflow_workers.verifiers.test_files import TEST_SCRIPT
+from benchflow_workers.verifiers.task_tests import TEST_SCRIPT
 
 __all__ = ["Arguments", "Receipts", "harden_program", "one_program", "read_receipts", "test_program"]
 
@@ -90,6 +90,7 @@ trusted() {
   set +f
   for entry do
     case $entry in /*) ;; *) continue ;; esac
+    case $kept_entries: in *:"$entry":*) continue ;; esac
     case :$system: in
       *:"$entry":*) ;;
       *) only_root_writes "$entry" || continue ;;

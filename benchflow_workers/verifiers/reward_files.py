@@ -67,10 +67,13 @@ def read_file(path: Path, *, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes | Non
         return None
     except OSError as error:
         raise InvalidRewardError(f"{path.name} cannot be read as a file: {error.strerror}.") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise InvalidRewardError(f"{path.name} is not a regular file.")
-        content = file.read(limit_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(limit_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > limit_bytes:
         raise InvalidRewardError(f"{path.name} is larger than {limit_bytes} bytes.")
     return content

@@ -25,7 +25,7 @@ from benchflow_workers.verifiers.programs import (
     test_program,
 )
 from benchflow_workers.verifiers.pytest_plugins import pytest_use
-from benchflow_workers.verifiers.test_files import TestFiles, find_test_files
+from benchflow_workers.verifiers.task_tests import TaskTests, find_tests
 from benchflow_workers.verifiers.verdict import judge_script
 
 __all__ = ["ScriptVerifier"]
@@ -70,7 +70,7 @@ class ScriptVerifier:
                 when the sandbox cannot take a byte or has no workspace.
             SandboxError: The sandbox failed under it.
         """
-        tests = find_test_files(context.task, context.task_dir)
+        tests = find_tests(context.task, context.task_dir)
         loop = asyncio.get_running_loop()
         work = _Work(sandbox, context, tests, deadline=loop.time() + context.setup_timeout_s)
         await work.stop_agent()
@@ -99,7 +99,7 @@ class _Work:
 
     sandbox: Sandbox
     context: VerifyContext
-    tests: TestFiles
+    tests: TaskTests
     deadline: float
 
     @property

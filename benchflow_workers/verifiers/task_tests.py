@@ -18,9 +18,9 @@ from benchflow_workers.shell_scripts import (
     unix_copies,
     unix_text,
 )
-from benchflow_workers.verifiers.environment import tests_dir
+from benchflow_workers.verifiers.environment import place_of_tests
 
-__all__ = ["TEST_SCRIPT", "TestFiles", "find_test_files"]
+__all__ = ["TEST_SCRIPT", "TaskTests", "find_tests"]
 
 TEST_SCRIPT: Final = "test.sh"
 """The script that is run."""
@@ -30,7 +30,7 @@ OPEN_MODE = 0o755
 
 
 @dataclass(frozen=True, slots=True)
-class TestFiles:
+class TaskTests:
     """A tests folder, ready to be placed.
 
     Attributes:
@@ -76,7 +76,7 @@ class TestFiles:
         return f"{self.target}/{TEST_SCRIPT}"
 
 
-def find_test_files(task: Task, task_dir: Path) -> TestFiles:
+def find_tests(task: Task, task_dir: Path) -> TaskTests:
     """Return the tests of a task.
 
     Raises:
@@ -92,4 +92,4 @@ def find_test_files(task: Task, task_dir: Path) -> TestFiles:
         )
     with (folder / TEST_SCRIPT).open("rb") as file:
         interpreter = interpreter_of(file.read(HEAD_BYTES))
-    return TestFiles(folder, tests_dir(task), interpreter)
+    return TaskTests(folder, place_of_tests(task), interpreter)

