@@ -2,8 +2,9 @@
 
 Safe for several processes at once. Every write goes to a hidden file in the same folder and
 is then renamed or linked, so a reader sees a whole document or none. Nothing is forced to the
-disk (an `fsync` costs more than a whole trial): killed processes lose nothing, but a power cut
-may lose what was written in the last seconds; readers report such a document as unreadable.
+disk, for a trial writes some 15 files and an `fsync` of each waits for the disk: killed
+processes lose nothing, but a power cut may lose or empty what was written in the last seconds,
+and readers report such a document as unreadable.
 """
 
 from __future__ import annotations

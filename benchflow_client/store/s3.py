@@ -8,6 +8,7 @@ passed on as they are: see `ServiceErrors`.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -244,6 +245,7 @@ class ObjectStore:
             function: The call.
             missing: Key whose absence the call may find; None = absence is a failure.
         """
+        _RUNTIME.enter(action)
         try:
             return function()
         except (BaseError, OSError, ValueError) as error:
@@ -262,6 +264,25 @@ class ObjectStore:
         chunks = self._call(action, lambda: iter(obstore.list(self._objects, prefix=prefix or None)))
         while chunk := self._call(action, lambda: next(chunks, ())):
             yield from chunk
+
+
+class _Runtime:
+    """The threads of `obstore` (0.12), of which a forked child has none: its calls never end."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+
+    def enter(self, action: str) -> None:
+        """Refuse a call in a child of the process that made the first one."""
+        self._pid = self._pid or os.getpid()
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"Cannot {action}: this process was forked from one that had used an s3:// store.",
+                hint="Use threads, start processes by spawn, or fork before the store is used.",
+            )
+
+
+_RUNTIME = _Runtime()
 
 
 def _parse(url: str) -> tuple[str, str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,17 +39,23 @@ def as_user(user: int) -> Generator[None, None, None]:
         os.seteuid(0)
 
 
-def create_many(root: str, name: str, start: object, won: object) -> None:
-    """Try to create the same hundred keys as other processes; report those that were won."""
-    store = FileStore(Path(root))
-    start.wait()  # type: ignore[attr-defined]
-    for number in range(100):
-        try:
-            store.create(f"job/{number}", f"{name} {number}".encode())
-        except ObjectExistsError:
-            continue
-        won.put((number, name))  # type: ignore[attr-defined]
-    won.put(None)  # type: ignore[attr-defined]
+CREATE_MANY = """
+import sys
+from pathlib import Path
+from benchflow_client.errors import ObjectExistsError
+from benchflow_client.store.files import FileStore
+root, name = sys.argv[1:]
+store = FileStore(Path(root))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(100):
+    try:
+        store.create(f"job/{number}", f"{name} {number}".encode())
+        print(number)
+    except ObjectExistsError:
+        pass
+"""
+"""A process that tries to create the same hundred keys as others and prints those it won."""
 
 
 def test_folder_is_made_with_the_first_write(tmp_path: Path) -> None:
@@ -120,25 +126,30 @@ def test_other_hidden_files_are_documents(tmp_path: Path) -> None:
 
 
 def test_of_several_processes_exactly_one_creates_each_key(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    start, won = context.Event(), context.Queue()
     names = ("ann", "bob", "cid")
-    workers = [context.Process(target=create_many, args=(str(tmp_path), name, start, won)) for name in names]
-    for worker in workers:
-        worker.start()
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CREATE_MANY, str(tmp_path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
 
-    start.set()
-    winners: dict[int, str] = {}
-    for _ in range(100 + len(names)):
-        if (found := won.get(timeout=60)) is not None:
-            assert found[0] not in winners, "two processes created one key"
-            winners[found[0]] = found[1]
-    for worker in workers:
-        worker.join(timeout=60)
+    won = [racer.communicate(timeout=60)[0].split() for racer in racers]
 
-    assert len(winners) == 100
-    for number, name in winners.items():
-        assert FileStore(tmp_path).get(f"job/{number}") == f"{name} {number}".encode()
+    assert sorted(int(number) for numbers in won for number in numbers) == list(range(100))
+    for name, numbers in zip(names, won, strict=True):
+        for number in numbers:
+            assert FileStore(tmp_path).get(f"job/{number}") == f"{name} {number}".encode()
 
 
 @pytest.mark.parametrize("key", ["door/passwd", "door", "job/door/x"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator
@@ -292,3 +294,31 @@ def test_endpoint_of_the_settings_beats_one_of_the_machine(monkeypatch: pytest.M
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     with serving(lambda _: (200, {"etag": '"1"'}, b"")) as endpoint:
         store_at(endpoint).put("job/k", b"1")
+
+
+FORKED = """
+import os, sys
+from benchflow_client.errors import StoreError
+from benchflow_client.store.options import S3Options
+from benchflow_client.store.s3 import ObjectStore
+store = ObjectStore("s3://bench", S3Options(endpoint=sys.argv[1]), retries=0)
+try:
+    store.get("k")
+except StoreError:
+    pass
+child = os.fork()
+if child == 0:
+    try:
+        store.get("k")
+    except StoreError as error:
+        os._exit(42 if "forked" in error.message else 1)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_process_is_told_instead_of_waiting_for_ever() -> None:
+    with serving(lambda _: (400, {}, b"")) as endpoint:
+        run = subprocess.run([sys.executable, "-c", FORKED, endpoint], timeout=30, check=False)
+
+    assert run.returncode == 42
