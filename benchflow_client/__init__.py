@@ -6,8 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchflow_client.api import Client, JobHandle
+    from benchflow_client.api import Client
     from benchflow_client.errors import BenchflowError
+    from benchflow_client.handle import JobHandle
     from benchflow_client.schema.agent import AgentSpec
     from benchflow_client.schema.job import JobSpec
     from benchflow_client.schema.summary import Summary
@@ -21,7 +22,7 @@ _PLACES = {
     "AgentSpec": "benchflow_client.schema.agent",
     "BenchflowError": "benchflow_client.errors",
     "Client": "benchflow_client.api",
-    "JobHandle": "benchflow_client.api",
+    "JobHandle": "benchflow_client.handle",
     "JobSpec": "benchflow_client.schema.job",
     "Summary": "benchflow_client.schema.summary",
     "TrialResult": "benchflow_client.schema.trial",

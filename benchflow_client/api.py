@@ -10,9 +10,7 @@ with Client() as client:
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -24,38 +22,22 @@ from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.dispatch import Dispatcher, job_header
 from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
 from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError
-from benchflow_client.ledger.base import JobHeader, JobProgress, JobState, Ledger, WorkerRecord
+from benchflow_client.handle import Fleet, JobHandle, StoredJob
+from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.plan.draft import Draft, find_work, make_draft
 from benchflow_client.plan.submit import store_draft
-from benchflow_client.results.fetch import fetch_job
-from benchflow_client.results.read import JobResults, PublishedTrial, read_job, trial_results
+from benchflow_client.results.read import JobResults
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan
-from benchflow_client.schema.summary import Summary
 from benchflow_client.settings import Settings
-from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
-from benchflow_client.watch import Snapshot, Watch, WatchView
-
-POLL_S = 0.2
-"""Seconds between two looks at a running job."""
 
 LAST = "@last"
 """Stands for the job submitted last."""
 
 _EMBEDDED_SLOTS_LIMIT = 64
 _DOCKER_SOCKET = "/var/run/docker.sock"
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Where jobs go: a ledger, a store, and how to publish."""
-
-    ledger: Ledger
-    store: Store
-    dispatcher: Dispatcher
-    label: str  # what it is, for people
 
 
 class Client:
@@ -101,6 +83,12 @@ class Client:
         if self._embedded is not None:
             self._embedded.leave()
             self._embedded = None
+
+    def detach(self) -> None:
+        """Leave the fleet running, an embedded one too, so that its jobs go on without this process."""
+        if self._embedded is not None:
+            self._embedded.keep()
+        self.close()
 
     @property
     def is_embedded(self) -> bool:
@@ -158,6 +146,18 @@ class Client:
         fleet = self._connect(None)
         return JobHandle(_matching_job(name, fleet.ledger.jobs()), fleet)
 
+    def stored_job(self, name: str) -> JobHandle | StoredJob:
+        """Return a job to read: from its fleet, or from the jobs folder where no fleet runs.
+
+        Raises:
+            JobNotFoundError: None matches, or several do.
+        """
+        if not self.is_embedded or self._runs_embedded():
+            return self.job(name)
+        folder = self._jobs_dir or Path("jobs")
+        store = configured_store(self.settings, self.settings.store_url or str(folder))
+        return StoredJob(_matching_job(name, stored_jobs(folder)), store)
+
     def jobs(self) -> Sequence[JobProgress]:
         """Return the counts of all recorded jobs, newest first."""
         ledger = self._connect(None).ledger
@@ -166,6 +166,10 @@ class Client:
     def workers(self) -> Sequence[WorkerRecord]:
         """Return the workers that are alive."""
         return self._connect(None).ledger.workers()
+
+    def _runs_embedded(self) -> bool:
+        folder = self._jobs_dir or Path("jobs")
+        return EmbeddedFleet(self.settings.state_dir, folder, {}).running() is not None
 
     def _connect(self, spec: JobSpec | None) -> Fleet:
         if self._fleet is None:
@@ -207,96 +211,17 @@ class Client:
         return _best_sandbox(spec, [] if spec.sandbox != "auto" else self._connect(spec).ledger.workers())
 
 
-class JobHandle:
-    """A submitted job; any process with the fleet's address can have one."""
-
-    def __init__(self, name: str, fleet: Fleet) -> None:
-        self.name = name
-        self._fleet = fleet
-
-    def progress(self) -> JobProgress:
-        """Return the counts of the job now."""
-        return self._fleet.ledger.progress(self.name)
-
-    def watch(self, *, poll_s: float = POLL_S) -> Iterator[WatchView]:
-        """Yield what a watcher sees, again and again, until the job is closed.
-
-        Raises:
-            BrokerError: The ledger cannot be reached.
-        """
-        pace = Watch()
-        while True:
-            view = pace.observe(self._snapshot())
-            yield view
-            if view.is_over:
-                return
-            time.sleep(poll_s)
-
-    def wait(self, *, timeout_s: float | None = None, poll_s: float = POLL_S) -> Summary:
-        """Wait for the job's end and return its summary.
-
-        Args:
-            timeout_s: Give up after so many seconds; None = never.
-            poll_s: Seconds between two looks.
-
-        Raises:
-            TimeoutError: The job runs on.
-        """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while self.progress().state is not JobState.CLOSED:
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"job {self.name} still runs after {timeout_s:g} s")
-            time.sleep(poll_s)
-        summary = self.results().summary
-        if summary is None:
-            raise JobNotFoundError(
-                f"Job {self.name!r} is closed, but its store has no summary.",
-                hint="Check that this client and the workers use the same BENCHFLOW_STORE_URL.",
-            )
-        return summary
-
-    def results(self) -> JobResults:
-        """Return plan and summary; the summary is None while the job runs."""
-        return read_job(self._fleet.store, self.name)
-
-    def trials(self) -> Iterator[PublishedTrial]:
-        """Yield every finished trial with its result document."""
-        return trial_results(self._fleet.store, self.name, self._fleet.ledger.receipts(self.name))
-
-    def cancel(self, *, by: str = "", reason: str = "") -> bool:
-        """Stop the job: waiting trials at once, running ones within seconds.
-
-        Args:
-            by: Who cancels, for people; empty = nobody named.
-            reason: Why, for people.
-
-        Returns:
-            False when it was closed or cancelled before.
-        """
-        ledger = self._fleet.ledger
-        is_first = ledger.cancel(self.name, by=by, reason=reason)
-        self._fleet.dispatcher.cancel_waiting(ledger.header(self.name))
-        return is_first
-
-    def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
-        """Copy all documents of the job into a folder and return how many are there."""
-        return fetch_job(self._fleet.store, self.name, Path(folder), on_progress)
-
-    def _snapshot(self) -> Snapshot:
-        ledger = self._fleet.ledger
-        progress = ledger.progress(self.name)
-        waiting_for = ""
-        if progress.waiting and not any(
-            progress.header.queue in worker.queues for worker in ledger.workers()
-        ):
-            waiting_for = f"a worker for queue {progress.header.queue}"
-        return Snapshot(progress, ledger.running(self.name), time.time(), waiting_for)
-
-
 def count_workers(workers: Sequence[WorkerRecord]) -> str:
     """Return how many workers and slots there are, for people."""
     slots = sum(worker.slots for worker in workers)
     return f"{len(workers)} worker{'' if len(workers) == 1 else 's'}, {slots} slots"
+
+
+def stored_jobs(folder: Path) -> Sequence[str]:
+    """Return the names of the jobs in a jobs folder, newest first."""
+    plans = folder.glob("*/plan.json") if folder.is_dir() else ()
+    newest_first = sorted(plans, key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path.parent.name for path in newest_first]
 
 
 def _best_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> str:

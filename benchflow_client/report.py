@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from benchflow_client.wording import NONE, age, money, name_some, plural, ratio, span, tokens
 
 if TYPE_CHECKING:  # the records are only read here, and pydantic is the slow part of starting
+    from benchflow_client.catalog.agents import AgentEntry
     from benchflow_client.ledger.base import JobProgress
     from benchflow_client.schema.plan import Plan
     from benchflow_client.schema.summary import AgentGroup, FailureGroup, Summary
@@ -218,6 +219,26 @@ def workers_report(rows: Sequence[WorkerRow]) -> Report:
     return (Table(columns, tuple(_worker_cells(row) for row in rows)),)
 
 
+def trials_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the table of single trials, a row of `results.rows` each."""
+    columns = (
+        Column("task", shrink=2),
+        Column("agent", shrink=1),
+        Column("try", "right"),
+        Column("outcome"),
+        Column("reward", "right"),
+        Column("cause", shrink=3),
+        Column("folder", shrink=4, is_optional=True),
+    )
+    return (Table(columns, tuple(_trial_cells(row) for row in rows)),)
+
+
+def agents_report(entries: Sequence[AgentEntry]) -> Report:
+    """Return the table of agents that can be named."""
+    columns = (Column("agent"), Column("kind"), Column("what it does"))
+    return (Table(columns, tuple(Row((e.name, e.kind, e.description)) for e in entries)),)
+
+
 def doctor_report(checks: Sequence[Check]) -> Report:
     """Return the findings, each with its fix below it."""
     tones: dict[str, Tone] = {"PASS": "good", "WARN": "warn", "FAIL": "bad"}
@@ -239,6 +260,11 @@ def _block_data(block: Block) -> dict[str, Any]:
         "columns": [column._asdict() for column in block.columns],
         "rows": [row._asdict() for row in block.rows],
     }
+
+
+def _trial_cells(row: Mapping[str, Any]) -> Row:
+    texts = (row["task"], row["agent"], str(row["try"]), row["outcome"], ratio(row["reward"]))
+    return Row((*texts, row["code"] or NONE, row["folder"] or NONE))
 
 
 def _tries(tries: int) -> str:

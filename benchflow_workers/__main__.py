@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from benchflow_client.errors import BenchflowError
+from benchflow_workers.host import host_findings
 from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
 
 app = App(name="bench", help="Run trials on this host.", version_flags=[])
@@ -28,6 +30,13 @@ def worker(
     """Serve trials until told to stop (SIGTERM drains: running trials go back to the queue)."""
     asked = tuple(queue.strip() for queue in queues.split(",") if queue.strip())
     return serve(WorkerOptions(queues=asked, slots=slots, log_level=log_level))
+
+
+@app.command(name="check-host")
+def check_host() -> int:
+    """Write what works on this host as JSON, for `bench doctor`."""
+    sys.stdout.write(json.dumps(list(host_findings())))
+    return 0
 
 
 def main() -> int:

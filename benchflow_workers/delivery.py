@@ -36,7 +36,7 @@ from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import Lease, LeaseKeeper, Stop
 from benchflow_workers.trial.boundary import failure_of
 from benchflow_workers.trial.prepare import Parts
-from benchflow_workers.trial.recorder import receipt_of, result_of, write_attempt, write_config
+from benchflow_workers.trial.recorder import result_of, write_attempt, write_config
 from benchflow_workers.trial.records import Attempt, Rollout
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.runner import run_attempt
@@ -172,7 +172,7 @@ class Deliveries:
         if self._wants_retry(execution, result) and self._give_back(execution, Return.RETRY):
             self._release(execution)
             return Answer.IGNORED
-        return self._commit(execution, receipt_of(result, attempts=execution.attempt.number))
+        return self._commit(execution, Receipt.of(result))
 
     def _wants_retry(self, execution: _Execution, result: TrialResult) -> bool:
         if result.reward is not None or execution.claim.status is not ClaimStatus.GRANTED:

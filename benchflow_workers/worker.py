@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Sequence
@@ -12,10 +11,11 @@ from typing import Any
 from celery import signals
 
 from benchflow_client.broker import CONTROL_QUEUE
-from benchflow_client.errors import BenchflowError, WorkerError
+from benchflow_client.errors import WorkerError
 from benchflow_workers.celery_tasks import register
 from benchflow_workers.context import WorkerContext, context
 from benchflow_workers.drain import Presence
+from benchflow_workers.host import sandbox_problem
 from benchflow_workers.sandbox.registry import KINDS
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,9 @@ def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str,
         raise WorkerError(
             f"There is no queue {unknown[0]!r}.", hint=f"Queues: {', '.join((*KINDS, CONTROL_QUEUE))}."
         )
-    problems = {kind: problem for kind in KINDS if (problem := sandbox_problem(here, kind)) is not None}
+    problems = {
+        kind: problem for kind in KINDS if (problem := sandbox_problem(here.sandboxes, kind)) is not None
+    }
     working = tuple(kind for kind in KINDS if kind not in problems)
     for kind in asked:
         if kind in problems:
@@ -79,16 +81,6 @@ def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str,
             )
     queues = tuple(asked) or (*working, CONTROL_QUEUE)
     return queues, tuple(kind for kind in working if kind in queues)
-
-
-def sandbox_problem(here: WorkerContext, kind: str) -> BenchflowError | None:
-    """Return why a kind of sandbox does not work on this host; None = it does."""
-    try:
-        provider = here.sandboxes.get(kind)
-        asyncio.run(provider.check())
-    except BenchflowError as error:
-        return error
-    return None
 
 
 def configure_logging(level: str) -> None:

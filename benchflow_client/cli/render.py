@@ -44,18 +44,22 @@ __all__ = [
     "print_csv",
     "print_json",
     "print_json_lines",
+    "print_text",
     "render_detached",
     "render_doctor",
     "render_done",
     "render_error",
     "render_failures",
     "render_jobs",
+    "render_notice",
     "render_plan",
     "render_report",
     "render_summary",
+    "render_warnings",
     "render_workers",
 ]
 
+_LISTED_WARNINGS = 5  # of tasks, above a run
 _LISTED_PROBLEMS = 20  # of broken tasks, below an error
 _ASCII = str.maketrans({"–": "-", "—": "-", "…": "~", "·": "|", "×": "x", "≥": ">"})
 
@@ -130,12 +134,30 @@ def render_error(error: BenchflowError, *, console: Console | None = None) -> No
     render_report(tuple(lines), console=console)
 
 
+def render_notice(text: str, *, console: Console | None = None) -> None:
+    """Show one line that says what was done."""
+    render_report((Line(text),), console=console)
+
+
+def render_warnings(warnings: Sequence[str], *, console: Console | None = None) -> None:
+    """Show what the authors of tasks should know, the first few."""
+    lines = [Line(text, label="warning", tone="warn") for text in warnings[:_LISTED_WARNINGS]]
+    if len(warnings) > _LISTED_WARNINGS:
+        lines.append(Line(f"{len(warnings) - _LISTED_WARNINGS} more warnings: bench check", tone="dim"))
+    render_report(tuple(lines), console=console)
+
+
 def open_progress(*, console: Console | None = None) -> ProgressDisplay:
     """Return what shows a running job here: a redrawn block on a terminal, else plain lines."""
     console = console or human_console()
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveProgress(console)
     return PlainProgress(lambda line: _show(console, Text(clean(line))))
+
+
+def print_text(text: str) -> None:
+    """Write one line to stdout, for other programs."""
+    print(clean(text))
 
 
 def print_json(data: Any) -> None:

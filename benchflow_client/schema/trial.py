@@ -54,6 +54,21 @@ class Receipt(NamedTuple):
         """Read what `to_json` wrote."""
         return cls(*json.loads(text))
 
+    @classmethod
+    def of(cls, result: TrialResult) -> Self:
+        """Return the receipt of a result."""
+        return cls(
+            trial_index=result.index,
+            outcome=result.outcome.value,
+            reward=result.reward,
+            code=result.failures[0].code if result.failures else "",
+            attempts=result.attempt,
+            wall_s=result.timing.total or 0.0,
+            cost_usd=result.agent_result.cost_usd,
+            tokens=result.agent_result.total_tokens,
+            folder=result.rollout_name,
+        )
+
 
 class Timing(Document):
     """Seconds spent in each phase; None = the phase was not reached."""

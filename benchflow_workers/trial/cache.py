@@ -6,15 +6,14 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from benchflow_client.tasks.bundle import unpack
-from benchflow_client.tasks.digest import folder_digest
-from benchflow_client.tasks.read import read_task
-
 from benchflow_client.errors import ObjectNotFoundError, TaskError, TrialError
 from benchflow_client.schema.plan import PlannedAgent, PlannedTask
 from benchflow_client.schema.task import Task
 from benchflow_client.store.base import Store
 from benchflow_client.store.layout import bundle_key
+from benchflow_client.tasks.bundle import unpack
+from benchflow_client.tasks.digest import folder_digest
+from benchflow_client.tasks.read import read_task
 from benchflow_workers.trial.records import TaskFolder
 
 _PARSED_LIMIT = 4096

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchflow_client.tasks.gate import unsupported
-
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.task import Task
+from benchflow_client.tasks.gate import unsupported
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.cache import BundleCache

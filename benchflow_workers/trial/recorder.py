@@ -11,7 +11,7 @@ from typing import Any
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
-from benchflow_client.schema.trial import Outcome, Receipt, Timing, TrialResult
+from benchflow_client.schema.trial import Outcome, Timing, TrialResult
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import write_document
 from benchflow_client.store.layout import attempt_prefix, result_key
@@ -85,22 +85,6 @@ def outcome_of(rollout: Rollout) -> Outcome:
     if any(FAILURES[failure.code].side == "verifier_error" for failure in rollout.failures):
         return Outcome.VERIFIER_ERRORED
     return Outcome.ERRORED
-
-
-def receipt_of(result: TrialResult, *, attempts: int) -> Receipt:
-    """Return the few bytes of a result that the summary needs."""
-    code = result.failures[0].code if result.failures else ""
-    return Receipt(
-        trial_index=result.index,
-        outcome=result.outcome.value,
-        reward=result.reward,
-        code=code,
-        attempts=attempts,
-        wall_s=result.timing.total or 0.0,
-        cost_usd=result.agent_result.cost_usd,
-        tokens=result.agent_result.total_tokens,
-        folder=result.rollout_name,
-    )
 
 
 def write_attempt(

@@ -1,0 +1,141 @@
+"""Flags of `bench run` and `bench submit`, generated from the job spec, and job files."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import yaml
+from cyclopts import Parameter
+from pydantic import ValidationError
+
+from benchflow_client.errors import JobSpecError
+from benchflow_client.schema.job import JobSpec
+
+FILE_LIMIT_BYTES = 1 << 20
+"""A job file is some lines; a larger file is somebody's data."""
+
+_REPEATED = {name for name, field in JobSpec.model_fields.items() if get_origin(field.annotation) is tuple}
+
+
+def with_spec_flags(command: Callable[..., int], view: Mapping[str, inspect.Parameter]) -> Callable[..., int]:
+    """Return a command whose flags are the fields of `JobSpec` and those of a view.
+
+    Args:
+        command: Called with the spec and the view's values by name.
+        view: Flags that change what is shown and not what is run.
+    """
+
+    def run(*positional: Any, **flags: Any) -> int:
+        seen = {name: flags.pop(name) for name in list(flags) if name in view}
+        if positional:
+            flags["tasks"] = positional[0]
+        given = {name: value for name, value in flags.items() if value is not None}
+        return command(read_spec(given, seen.pop("file", None)), **seen)
+
+    parameters = [*map(_flag, JobSpec.model_fields), *view.values()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def read_spec(flags: Mapping[str, Any], file: Path | None) -> JobSpec:
+    """Return the spec of a job file with flags on top.
+
+    Args:
+        flags: Fields given as flags; they win over the file.
+        file: Job file in YAML; None = flags only.
+
+    Raises:
+        JobSpecError: A key is unknown, a value is wrong, a required one is missing.
+    """
+    values = {**({} if file is None else _read_file(file)), **flags}
+    try:
+        return JobSpec.model_validate(values)
+    except ValidationError as error:
+        raise _spec_error(error, file, flags) from error
+
+
+def _flag(name: str) -> inspect.Parameter:
+    field = JobSpec.model_fields[name]
+    kind: Any = tuple[str, ...] if name in _REPEATED else field.annotation
+    names = ("--tasks",) if name == "tasks" else None
+    parameter = Parameter(name=names, help=_help(name), negative=(), show_default=False)
+    is_positional = name == "tasks"
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD if is_positional else inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind | None, parameter],
+        default=None,
+    )
+
+
+def _help(name: str) -> str:
+    field = JobSpec.model_fields[name]
+    choices = get_args(field.annotation)
+    listed = f" One of {', '.join(choices)}." if choices and all(isinstance(c, str) for c in choices) else ""
+    default = field.default
+    shown = "" if field.is_required() or default in {None, (), False} else f" [default: {default}]"
+    return f"{field.description}{listed}{shown}"
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > FILE_LIMIT_BYTES:
+            raise JobSpecError(f"{file} is larger than a job file can be.", hint="Name a YAML job file.")
+        values = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise JobSpecError(
+            f"The job file {str(file)!r} cannot be read: {error.strerror}.", hint="Check the path."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise JobSpecError(
+            f"The job file {str(file)!r} is not UTF-8 text.", hint="Save it as UTF-8."
+        ) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise JobSpecError(
+            f"{file} is not valid YAML{_where(error)}.", hint="Correct it and try again."
+        ) from error
+    if not isinstance(values, dict):
+        raise JobSpecError(
+            f"{file} holds no keys.", hint="Write `tasks:` and `agent:`; see examples/job.yaml."
+        )
+    return {str(key): value for key, value in values.items()}
+
+
+def _where(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+
+
+def _spec_error(error: ValidationError, file: Path | None, flags: Mapping[str, Any]) -> JobSpecError:
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else ""
+    is_flag = file is None or key in flags
+    place = f"--{key.replace('_', '-')}" if is_flag else f"{file}: {key}"
+    if first["type"] == "missing":
+        example = "--agent oracle" if key == "agent" else "bench run TASKS --agent NAME"
+        return JobSpecError(
+            f"{place} is missing.", hint=f"For example: {example}. `bench agents` lists agents."
+        )
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, JobSpec.model_fields, n=1)
+        suggestion = f"Did you mean {near[0]!r}? " if near else ""
+        return JobSpecError(
+            f"{place} is not a key of a job.", hint=f"{suggestion}`bench run --help` lists all."
+        )
+    nested = "".join(f".{part}" for part in first["loc"][1:] if isinstance(part, str))
+    text = first["msg"].removeprefix("Value error, ")
+    return JobSpecError(
+        f"{place}{nested} = {_short(first['input'])}: {text[:1].lower()}{text[1:]}.",
+        hint="`bench run --help` says what it takes.",
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,94 @@
+"""Commands about the machines: worker, workers, up, down, doctor, agents."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from benchflow_client import settings as settings_module
+from benchflow_client.api import Client
+from benchflow_client.catalog.agents import list_agents
+from benchflow_client.cli import render
+from benchflow_client.cli.jobs import JobsDir, Json
+from benchflow_client.doctor import check_machine
+from benchflow_client.embedded.fleet import EmbeddedFleet
+from benchflow_client.report import WorkerRow, agents_report
+
+
+def worker(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> int:
+    """Serve trials on this machine; `bench worker --help` lists the flags."""
+    os.execv(sys.executable, [sys.executable, "-m", "benchflow_workers", "worker", *arguments])
+
+
+def workers(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
+    """List the workers that are alive."""
+    with Client(jobs_dir=jobs_dir) as client:
+        now = time.time()
+        rows = [
+            WorkerRow(
+                worker=record.name,
+                queues=record.queues,
+                slots=record.slots if record.state == "healthy" else 0,
+                size=record.slots,
+                running=record.running,
+                state=record.state,
+                since_s=max(0.0, now - record.since),
+            )
+            for record in client.workers()
+        ]
+    if json:
+        render.print_json([row._asdict() for row in rows])
+    else:
+        render.render_workers(rows)
+    return 0
+
+
+def up(
+    *,
+    jobs_dir: JobsDir = Path("jobs"),
+    slots: Annotated[int, Parameter(help="Trials at once.")] = 4,
+) -> int:
+    """Start a fleet on this machine and leave it running; `bench down` stops it."""
+    settings = settings_module.load()
+    fleet = EmbeddedFleet(settings.state_dir, jobs_dir, settings_module.process_environ())
+    instance = fleet.join(slots=slots)
+    fleet.keep()
+    fleet.leave()
+    render.render_notice(
+        f"up: 1 worker, {instance.slots} slots, results in {jobs_dir} · log {fleet.log} · stop: bench down"
+    )
+    return 0
+
+
+def down(*, jobs_dir: JobsDir = Path("jobs")) -> int:
+    """Stop the fleet of `bench up`; running trials are stopped and no sandbox stays."""
+    settings = settings_module.load()
+    fleet = EmbeddedFleet(settings.state_dir, jobs_dir, settings_module.process_environ())
+    was_running = fleet.stop()
+    render.render_notice("down" if was_running else f"nothing was running for the folder {jobs_dir}")
+    return 0
+
+
+def doctor(*, json: Json = False) -> int:
+    """Check this machine: Python, broker, store, sandboxes, disk, agents; exit 1 on a FAIL."""
+    checks = check_machine(settings_module.load(), settings_module.process_environ())
+    if json:
+        render.print_json([check._asdict() for check in checks])
+    else:
+        render.render_doctor(checks)
+    return 1 if any(check.status == "FAIL" for check in checks) else 0
+
+
+def agents(*, json: Json = False) -> int:
+    """List the agents that --agent takes."""
+    entries = list_agents()
+    if json:
+        render.print_json([{"name": e.name, "description": e.description, "kind": e.kind} for e in entries])
+    else:
+        render.render_report(agents_report(entries))
+    return 0

@@ -1,0 +1,113 @@
+"""Commands about recorded jobs: watch, jobs, results, cancel, fetch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from benchflow_client.api import Client
+from benchflow_client.cli import render
+from benchflow_client.cli.run import INTERRUPTED, show_results
+from benchflow_client.report import job_row, trials_report
+from benchflow_client.results.evidence import evidence_of
+from benchflow_client.results.rows import published_row, write_csv
+from benchflow_client.schema.trial import Outcome
+
+JobName = Annotated[str, Parameter(help="Name of the job, a unique prefix of it, or @last.")]
+JobsDir = Annotated[Path, Parameter(help="Jobs folder, where no fleet is configured.")]
+Json = Annotated[bool, Parameter(help="Write JSON to stdout.", negative=())]
+
+
+def watch(job: JobName = "@last", *, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
+    """Watch a job until it ends; Ctrl-C stops watching, not the job."""
+    with Client(jobs_dir=jobs_dir) as client:
+        handle = client.job(job)
+        try:
+            if json:
+                render.print_json_lines(view._asdict() for view in handle.watch(poll_s=1.0))
+            else:
+                with render.open_progress() as display:
+                    for view in handle.watch():
+                        display.update(view)
+        except KeyboardInterrupt:
+            render.render_detached(handle.name)
+            return INTERRUPTED
+        if json:
+            return 0
+        return show_results(handle, handle.wait(), folder=handle.name, is_json=False)
+
+
+def jobs(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
+    """List jobs, newest first."""
+    with Client(jobs_dir=jobs_dir) as client:
+        rows = [job_row(progress) for progress in client.jobs()]
+    if json:
+        render.print_json([row._asdict() for row in rows])
+    else:
+        render.render_jobs(rows)
+    return 0
+
+
+def results(
+    job: JobName = "@last",
+    *,
+    jobs_dir: JobsDir = Path("jobs"),
+    failed: Annotated[bool, Parameter(help="List every trial that did not pass.", negative=())] = False,
+    trials: Annotated[bool, Parameter(help="List every trial.", negative=())] = False,
+    json: Json = False,
+    csv: Annotated[bool, Parameter(help="Write one row a trial as CSV to stdout.", negative=())] = False,
+) -> int:
+    """Show the numbers of a job, finished or not."""
+    with Client(jobs_dir=jobs_dir) as client:
+        handle = client.stored_job(job)
+        if csv:
+            plan = handle.results().plan
+            write_csv((published_row(plan, trial) for trial in handle.trials()), sys.stdout)
+            return 0
+        summary = handle.summary()
+        if json:
+            render.print_json(summary.model_dump(mode="json"))
+            return 0
+        render.render_summary(summary)
+        render.render_failures(summary, evidence=evidence_of(handle.trials, summary))
+        if failed or trials:
+            plan = handle.results().plan
+            wanted = [
+                published_row(plan, trial)
+                for trial in handle.trials()
+                if trials or trial.receipt.outcome != Outcome.PASSED.value
+            ]
+            render.render_report(trials_report(wanted))
+    return 0
+
+
+def cancel(
+    job: JobName,
+    *,
+    reason: Annotated[str, Parameter(help="Why, for others to read.")] = "",
+    jobs_dir: JobsDir = Path("jobs"),
+) -> int:
+    """Stop a job: waiting trials at once, running ones within seconds; they count as cancelled."""
+    with Client(jobs_dir=jobs_dir) as client:
+        handle = client.job(job)
+        is_first = handle.cancel(by=client.settings.user, reason=reason)
+        name = handle.name
+    render.render_notice(f"{name} is being cancelled" if is_first else f"{name} was over or cancelled before")
+    return 0
+
+
+def fetch(
+    job: JobName,
+    folder: Annotated[Path, Parameter(help="Folder to copy into.")],
+    *,
+    jobs_dir: JobsDir = Path("jobs"),
+) -> int:
+    """Copy all documents of a job into a folder; run it again to go on or to bring it up to date."""
+    with Client(jobs_dir=jobs_dir) as client:
+        handle = client.stored_job(job)
+        count = handle.fetch(folder)
+    render.render_notice(f"{count} documents of {handle.name} in {folder}")
+    return 0

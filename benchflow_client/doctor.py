@@ -1,0 +1,116 @@
+"""Checks of this machine: each says what it found and what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+from benchflow_client.catalog.agents import list_agents
+from benchflow_client.embedded.server import find_server
+from benchflow_client.errors import BenchflowError
+from benchflow_client.ledger.redis import RedisLedger, address_of
+from benchflow_client.report import Check
+from benchflow_client.settings import Settings
+from benchflow_client.store.configured import configured_store
+
+_LEAST_PYTHON = (3, 11)
+_LEAST_FREE_GB = 5
+_HOST_TIMEOUT_S = 60
+
+
+def check_machine(settings: Settings, environ: Mapping[str, str]) -> list[Check]:
+    """Return all findings; none of the checks changes anything.
+
+    Args:
+        settings: What the environment says.
+        environ: Variables for the part that is checked in a process of its own.
+    """
+    checks = [_python()]
+    for subject, check in (("broker", _broker), ("store", _store), ("disk", _disk), ("agents", _agents)):
+        checks.append(_guarded(subject, check, settings))
+    return [*checks, *_sandboxes(environ)]
+
+
+def _guarded(subject: str, check: Callable[[Settings], Check], settings: Settings) -> Check:
+    try:
+        return check(settings)
+    except BenchflowError as error:
+        return Check("FAIL", subject, error.message, error.hint)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _LEAST_PYTHON:
+        return Check("FAIL", "python", f"{version} is too old.", "Install Python 3.11 or newer.")
+    return Check("PASS", "python", version)
+
+
+def _broker(settings: Settings) -> Check:
+    if settings.broker_url is None:
+        return Check("PASS", "broker", f"none configured; runs use {find_server()}")
+    url = settings.broker_url.get_secret_value()
+    ledger = RedisLedger.at(url)
+    ledger.ping()
+    workers = ledger.workers()
+    if not workers:
+        return Check(
+            "WARN", "broker", f"{address_of(url)} answers, but no worker is alive.", "Start one: bench worker"
+        )
+    return Check("PASS", "broker", f"{address_of(url)} answers, {len(workers)} workers")
+
+
+def _store(settings: Settings) -> Check:
+    if settings.store_url is None:
+        if settings.broker_url is not None:
+            return Check(
+                "WARN", "store", "BENCHFLOW_STORE_URL is not set: results go to ./jobs of this machine.",
+                "Set it to the store the workers use.",
+            )  # fmt: skip
+        return Check("PASS", "store", "the jobs folder")
+    store = configured_store(settings, settings.store_url)
+    key = ".bundles/doctor"
+    store.put(key, b"written by bench doctor\n")
+    store.delete_tree(key)
+    return Check("PASS", "store", f"{store.url} can be written")
+
+
+def _disk(settings: Settings) -> Check:
+    folder = settings.state_dir
+    while not folder.exists():
+        folder = folder.parent
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    if free_gb < _LEAST_FREE_GB:
+        return Check(
+            "WARN", "disk", f"{free_gb:.1f} GB free at {folder}.", "Images and results need some room."
+        )
+    return Check("PASS", "disk", f"{free_gb:.0f} GB free at {folder}")
+
+
+def _agents(_: Settings) -> Check:
+    names = ", ".join(entry.name for entry in list_agents())
+    return Check("PASS", "agents", names)
+
+
+def _sandboxes(environ: Mapping[str, str]) -> Iterator[Check]:
+    """Ask the workers' side in a process of its own: the client never imports it."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchflow_workers", "check-host"],
+            env=dict(environ), capture_output=True, text=True, timeout=_HOST_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        findings = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        yield Check(
+            "WARN", "sandboxes", f"This machine's sandboxes could not be checked ({type(error).__name__}).",
+            "A client needs none; for a worker run: pip install 'benchflow[worker]'",
+        )  # fmt: skip
+        return
+    working = [finding for finding in findings if finding["problem"] is None]
+    for finding in findings:
+        if finding["problem"] is None:
+            yield Check("PASS", finding["kind"], finding["text"])
+        else:
+            yield Check("WARN" if working else "FAIL", finding["kind"], finding["problem"], finding["fix"])

@@ -1,0 +1,162 @@
+"""What a person holds of a job: live, or only its stored results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchflow_client.dispatch import Dispatcher
+from benchflow_client.errors import JobNotFoundError
+from benchflow_client.ledger.base import JobProgress, JobState, Ledger
+from benchflow_client.results.fetch import fetch_job
+from benchflow_client.results.read import (
+    JobResults,
+    PublishedTrial,
+    read_job,
+    stored_results,
+    trial_results,
+)
+from benchflow_client.schema.summary import Summary
+from benchflow_client.schema.trial import Receipt
+from benchflow_client.store.base import Store
+from benchflow_client.summary import aggregate
+from benchflow_client.watch import Snapshot, Watch, WatchView
+
+POLL_S = 0.2
+"""Seconds between two looks at a running job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Where jobs go: a ledger, a store, and how to publish."""
+
+    ledger: Ledger
+    store: Store
+    dispatcher: Dispatcher
+    label: str  # what it is, for people
+
+
+class JobHandle:
+    """A submitted job; any process with the fleet's address can have one."""
+
+    def __init__(self, name: str, fleet: Fleet) -> None:
+        self.name = name
+        self._fleet = fleet
+
+    def progress(self) -> JobProgress:
+        """Return the counts of the job now."""
+        return self._fleet.ledger.progress(self.name)
+
+    def watch(self, *, poll_s: float = POLL_S) -> Iterator[WatchView]:
+        """Yield what a watcher sees, again and again, until the job is closed.
+
+        Raises:
+            BrokerError: The ledger cannot be reached.
+        """
+        pace = Watch()
+        while True:
+            view = pace.observe(self._snapshot())
+            yield view
+            if view.is_over:
+                return
+            time.sleep(poll_s)
+
+    def wait(self, *, timeout_s: float | None = None, poll_s: float = POLL_S) -> Summary:
+        """Wait for the job's end and return its summary.
+
+        Args:
+            timeout_s: Give up after so many seconds; None = never.
+            poll_s: Seconds between two looks.
+
+        Raises:
+            TimeoutError: The job runs on.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.progress().state is not JobState.CLOSED:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.name} still runs after {timeout_s:g} s")
+            time.sleep(poll_s)
+        summary = self.results().summary
+        if summary is None:
+            raise JobNotFoundError(
+                f"Job {self.name!r} is closed, but its store has no summary.",
+                hint="Check that this client and the workers use the same BENCHFLOW_STORE_URL.",
+            )
+        return summary
+
+    def results(self) -> JobResults:
+        """Return plan and summary; the summary is None while the job runs."""
+        return read_job(self._fleet.store, self.name)
+
+    def summary(self) -> Summary:
+        """Return the numbers so far: the final summary once the job is closed."""
+        found = self.results()
+        if found.summary is not None:
+            return found.summary
+        progress = self.progress()
+        receipts = self._fleet.ledger.receipts(self.name)
+        elapsed_s = max(0.0, progress.last_finished_at - progress.header.created_at)
+        return aggregate(found.plan, receipts, elapsed_s=elapsed_s)
+
+    def trials(self) -> Iterator[PublishedTrial]:
+        """Yield every finished trial with its result document."""
+        return trial_results(self._fleet.store, self.name, self._fleet.ledger.receipts(self.name))
+
+    def cancel(self, *, by: str = "", reason: str = "") -> bool:
+        """Stop the job: waiting trials at once, running ones within seconds.
+
+        Args:
+            by: Who cancels, for people; empty = nobody named.
+            reason: Why, for people.
+
+        Returns:
+            False when it was closed or cancelled before.
+        """
+        ledger = self._fleet.ledger
+        is_first = ledger.cancel(self.name, by=by, reason=reason)
+        self._fleet.dispatcher.cancel_waiting(ledger.header(self.name))
+        return is_first
+
+    def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
+        """Copy all documents of the job into a folder and return how many are there."""
+        return fetch_job(self._fleet.store, self.name, Path(folder), on_progress)
+
+    def _snapshot(self) -> Snapshot:
+        ledger = self._fleet.ledger
+        progress = ledger.progress(self.name)
+        waiting_for = ""
+        if progress.waiting and not any(
+            progress.header.queue in worker.queues for worker in ledger.workers()
+        ):
+            waiting_for = f"a worker for queue {progress.header.queue}"
+        return Snapshot(progress, ledger.running(self.name), time.time(), waiting_for)
+
+
+class StoredJob:
+    """A job of which only the store is at hand; it can be read, not changed."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name = name
+        self._store = store
+
+    def results(self) -> JobResults:
+        """Return plan and summary; the summary is None when the job was never closed."""
+        return read_job(self._store, self.name)
+
+    def trials(self) -> Iterator[PublishedTrial]:
+        """Yield every finished trial with its result document."""
+        for result in stored_results(self._store, self.results().plan):
+            yield PublishedTrial(Receipt.of(result), result)
+
+    def summary(self) -> Summary:
+        """Return the summary, counted anew from the results where none was written."""
+        found = self.results()
+        if found.summary is not None:
+            return found.summary
+        return aggregate(found.plan, [trial.receipt for trial in self.trials()], elapsed_s=0.0)
+
+    def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
+        """Copy all documents of the job into a folder and return how many are there."""
+        return fetch_job(self._store, self.name, Path(folder), on_progress)

@@ -1,0 +1,44 @@
+"""What works on this host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from benchflow_client import settings as client_settings
+from benchflow_client.errors import BenchflowError
+from benchflow_workers import settings as worker_settings
+from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
+
+
+def sandbox_problem(sandboxes: SandboxRegistry, kind: str) -> BenchflowError | None:
+    """Return why a kind of sandbox does not work on this host; None = it does."""
+    try:
+        asyncio.run(sandboxes.get(kind).check())
+    except BenchflowError as error:
+        return error
+    return None
+
+
+def host_findings() -> Iterator[dict[str, Any]]:
+    """Yield kind, text, problem and fix of each kind of sandbox; `problem` is None where it works."""
+    environ = worker_settings.process_environ()
+    state_dir = client_settings.load(environ).state_dir
+    sandboxes = SandboxRegistry(worker_settings.load(environ), state_dir=state_dir)
+    for kind in KINDS:
+        problem = sandbox_problem(sandboxes, kind)
+        text = "" if problem else _limits(sandboxes, kind)
+        yield {
+            "kind": kind,
+            "text": text,
+            "problem": problem.message if problem else None,
+            "fix": problem.hint if problem else "",
+        }
+
+
+def _limits(sandboxes: SandboxRegistry, kind: str) -> str:
+    able = sandboxes.get(kind).capabilities
+    if not able.does_not_isolate:
+        return "works"
+    return f"works; does not isolate: {', '.join(able.does_not_isolate)}"
