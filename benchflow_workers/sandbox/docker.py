@@ -1,0 +1,233 @@
+"""Sandboxes as Docker containers, over the Engine API.
+
+A container is created, gets its uploads, and is started: three calls before the
+first command, and one to remove it. No bind mounts, no silent pulls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from benchflow_client.errors import SandboxError
+from benchflow_workers.sandbox.archive import pack
+from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec
+from benchflow_workers.sandbox.docker_engine import connect, find_endpoint
+from benchflow_workers.sandbox.docker_gate import StartGate
+from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
+from benchflow_workers.sandbox.docker_images import MANAGED_LABEL, DockerImages, PullPolicy, ReadyImage
+from benchflow_workers.sandbox.docker_processes import KEEPER
+from benchflow_workers.sandbox.docker_sandbox import (
+    DockerSandbox,
+    finish,
+    place_request,
+    remove_container,
+    split_by_mount,
+)
+
+__all__ = ["DockerOptions", "DockerSandboxes"]
+
+KIND = "docker"
+"""Name used by `--sandbox` and by queues."""
+
+_NETWORKS = {"public": "bridge", "no-network": "none"}
+_CAPABILITIES = Capabilities(
+    networks=frozenset(_NETWORKS),
+    has_users=True,
+    has_compose=False,
+    has_gpus=False,
+    isolates=("files", "processes", "users", "network", "memory", "cpus"),
+    does_not_isolate=("the kernel", "disk space"),
+)
+_KIND_LABEL = "bf.kind"
+_NAME_LENGTH = 54  # with the suffix that keeps attempts apart: 63, as long as a host name may be
+_CPU_PERIOD_US = 100_000
+_STARTS_PER_CORE = (
+    2  # dockerd is saturated by then: 3.7 life cycles a second on 2 cores, whatever comes on top
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DockerOptions:
+    """How the provider reaches Docker.
+
+    Attributes:
+        state_dir: Folder for locks between the worker processes of this host.
+        base_url: `unix://` or `tcp://` address of the engine; None = DOCKER_HOST, else the default socket.
+        extra_ca: PEM certificate that every image trusts on top of its own; None = none.
+        pull: When registries are asked for ready images.
+        start_slots: Containers that start at the same time; None = two per core.
+    """
+
+    state_dir: Path
+    base_url: str | None = None
+    extra_ca: Path | None = None
+    pull: PullPolicy = "missing"
+    start_slots: int | None = None
+
+
+class DockerSandboxes:
+    """Makes containers; safe to share between threads with an event loop each.
+
+    Nothing is asked of Docker before the first call.
+    """
+
+    def __init__(self, options: DockerOptions) -> None:
+        self._options = options
+        self._images = DockerImages(state_dir=options.state_dir, pull=options.pull, extra_ca=options.extra_ca)
+        self._gate = StartGate(options.start_slots or _STARTS_PER_CORE * (os.cpu_count() or 1))
+        self._http: EngineHttp | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name `docker`."""
+        return KIND
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What containers can do."""
+        return _CAPABILITIES
+
+    async def open(self, spec: SandboxSpec) -> DockerSandbox:
+        """Find or build the image and start a container; see the protocol."""
+        if spec.network not in _NETWORKS:
+            raise SandboxError(
+                "task.unsupported",
+                f"Sandbox 'docker' cannot enforce network {spec.network!r}.",
+                hint=f"It has: {', '.join(sorted(_NETWORKS))}.",
+            )
+        http = await self._connect()
+        on_disk, in_memory = split_by_mount(spec.uploads)
+        with contextlib.ExitStack() as archives:
+            placed = [
+                archives.enter_context(await asyncio.to_thread(pack, part)) if part else None
+                for part in (on_disk, in_memory)
+            ]
+            image = await self._images.ready(http, spec)
+            try:
+                return await self._start(http, spec, image, placed)
+            except _ImageGoneError:
+                self._images.forget(image)
+            return await self._start(http, spec, await self._images.ready(http, spec), placed)
+
+    async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxRef]:
+        """Return the containers that carry all the labels; see the protocol."""
+        http = await self._connect()
+        # Without the kind, containers that people start from our images would be found too: they inherit labels.
+        wanted = {**labels, MANAGED_LABEL: "1", _KIND_LABEL: KIND}
+        filters = json.dumps({"label": [f"{name}={value}" for name, value in wanted.items()]})
+        try:
+            found = await http.call(
+                Request("GET", "/containers/json", query={"all": "1", "filters": filters})
+            )
+        except EngineError as error:
+            raise SandboxError(
+                "sandbox.unavailable",
+                f"The Docker daemon at {http.endpoint} cannot list containers: {error.message}.",
+                hint="See the daemon's log.",
+            ) from error
+        return [SandboxRef(KIND, item["Id"], item["Labels"]) for item in found]
+
+    async def remove(self, ref: SandboxRef) -> None:
+        """Remove a container; see the protocol."""
+        await finish(remove_container(await self._connect(), ref.id))
+
+    async def remove_image(self, name: str) -> bool:
+        """Remove an image that was built for a task.
+
+        Returns:
+            False when there is none of that name, or it was not built here.
+        """
+        return await self._images.remove(await self._connect(), name)
+
+    async def close(self) -> None:
+        """Do nothing: no connection is kept."""
+
+    async def _connect(self) -> EngineHttp:
+        if self._http is None:
+            self._http = await connect(find_endpoint(self._options.base_url))
+        return self._http
+
+    async def _start(
+        self, http: EngineHttp, spec: SandboxSpec, image: ReadyImage, archives: Sequence[IO[bytes] | None]
+    ) -> DockerSandbox:
+        workdir = spec.workdir or (image.workdir if image.workdir not in {"", "/"} else "/root")
+        on_disk, in_memory = archives
+        async with self._gate:
+            sandbox = DockerSandbox(http, await _create(http, spec, image, workdir), workdir)
+            try:
+                async with asyncio.timeout(spec.start_timeout_s):
+                    if on_disk is not None:
+                        await http.call(place_request(sandbox.id, on_disk), timeout_s=spec.start_timeout_s)
+                    await sandbox.start()
+                    if in_memory is not None:
+                        await sandbox.put_in_memory(in_memory)
+            except BaseException as error:
+                await finish(sandbox.close())
+                if isinstance(error, EngineError):
+                    raise _not_started(spec, error.message) from error
+                if isinstance(error, TimeoutError):
+                    raise _not_started(spec, f"it took more than {spec.start_timeout_s:.0f} s") from error
+                raise
+        return sandbox
+
+
+class _ImageGoneError(Exception):
+    """The image was removed from the host after it was found."""
+
+
+async def _create(http: EngineHttp, spec: SandboxSpec, image: ReadyImage, workdir: str) -> str:
+    """Create a container and return its id; a cancelled creation is awaited and undone."""
+    name = f"{spec.name[:_NAME_LENGTH]}-{secrets.token_hex(4)}"
+    body = _container(spec, image, workdir)
+    try:
+        made = await finish(http.call(Request("POST", "/containers/create", query={"name": name}, body=body)))
+    except asyncio.CancelledError:
+        await finish(remove_container(http, name))
+        raise
+    except EngineError as error:
+        if error.status == 404:
+            raise _ImageGoneError from error
+        raise _not_started(spec, error.message) from error
+    return str(made["Id"])
+
+
+def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, Any]:
+    """Return the engine's description of the container."""
+    memory_bytes = (spec.memory_mb or 0) << 20
+    return {
+        "Image": image.id,
+        "Entrypoint": list(KEEPER),
+        "Cmd": [],
+        "User": "0",
+        "Env": [f"{name}={value}" for name, value in spec.env.items()],
+        "WorkingDir": workdir,  # made by the engine when the image lacks it
+        "Labels": {**spec.labels, MANAGED_LABEL: "1", _KIND_LABEL: KIND},
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "Init": True,  # reaps orphans, passes signals on
+            "NetworkMode": _NETWORKS[spec.network],
+            # As a quota: by NanoCpus the engine refuses more cores than the host has.
+            "CpuPeriod": _CPU_PERIOD_US if spec.cpus else 0,
+            "CpuQuota": max(int((spec.cpus or 0) * _CPU_PERIOD_US), 1000) if spec.cpus else 0,
+            "Memory": memory_bytes,
+            "MemorySwap": memory_bytes,  # equal = no swap
+            "PidsLimit": spec.pids,
+            "LogConfig": {"Type": "none", "Config": {}},
+        },
+    }
+
+
+def _not_started(spec: SandboxSpec, why: str) -> SandboxError:
+    return SandboxError(
+        "sandbox.start_failed",
+        f"Container of sandbox {spec.name!r} did not start: {why}.",
+        hint="Check the limits the task asks for, and that its image has `sleep` on PATH.",
+    )

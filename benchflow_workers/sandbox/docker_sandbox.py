@@ -1,0 +1,342 @@
+"""One running container as a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import posixpath
+import time
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, TypeVar
+
+from benchflow_client.errors import SandboxError
+from benchflow_workers.sandbox.archive import pack, sandbox_path, spool, unpack
+from benchflow_workers.sandbox.base import Command, Completed, Upload
+from benchflow_workers.sandbox.docker_cgroup import ContainerCgroup
+from benchflow_workers.sandbox.docker_exec import (
+    TAG_VARIABLE,
+    DockerExec,
+    is_refusal,
+    refusal_code,
+    split_parts,
+)
+from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
+from benchflow_workers.sandbox.docker_processes import ContainerProcesses
+from benchflow_workers.sandbox.output import CappedOutput
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_KILLED = 128 + 9
+_REMOVE_DEADLINE_S = 30.0
+_TRANSFER_TIMEOUT_S = 900.0
+_TMPFS = ("/dev", "/proc", "/sys")  # mounts of every container; the engine's archive calls look beneath them
+_NOT_THERE = 44  # exit code of the script below, used by no `tar`
+_PACK = 'if [ -L "$1" ] || [ ! -e "$1" ]; then exit 44; fi; exec tar -cf - -C "$2" "./$3"'
+
+
+class DockerSandbox:
+    """A container; made by the provider, used by one trial."""
+
+    def __init__(self, http: EngineHttp, container_id: str, workdir: str) -> None:
+        self._http = http
+        self._id = container_id
+        self._workdir = workdir
+        self._processes = ContainerProcesses(http, container_id, None)
+        self._removal: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def id(self) -> str:
+        """The full id of the container."""
+        return self._id
+
+    @property
+    def workdir(self) -> str:
+        """The workspace: where commands without a workdir run."""
+        return self._workdir
+
+    async def start(self) -> None:
+        """Start the container that was created."""
+        await self._http.call(Request("POST", f"/containers/{self._id}/start"))
+        cgroup = ContainerCgroup.find(self._id, TAG_VARIABLE)
+        self._processes = ContainerProcesses(self._http, self._id, cgroup)
+
+    async def exec(self, command: Command) -> Completed:
+        """Run a command; see the protocol."""
+        started = time.monotonic()
+        stdout, stderr = CappedOutput(command.output_limit_bytes), CappedOutput(command.output_limit_bytes)
+        stdin = split_parts(command.stdin) if command.stdin else None
+        mark = self._processes.oom_mark()
+        async with self._guard("run a command", "sandbox.exec_failed"):
+            code = await self._run(command, stdout, stderr, stdin)
+            oom_killed = code != 0 and await self._processes.has_new_oom_kill(
+                mark, _KILLED if code is None else code
+            )
+        if code == _KILLED:
+            await self._check_alive()
+        out, err, totals = stdout.kept(), stderr.kept(), (stdout.total_bytes, stderr.total_bytes)
+        if code is not None and is_refusal(code, out):
+            code, out, err, totals = refusal_code(out), b"", out, (0, len(out))
+        return Completed(
+            exit_code=_KILLED if code is None else code,
+            stdout=out,
+            stderr=err,
+            stdout_bytes=totals[0],
+            stderr_bytes=totals[1],
+            timed_out=code is None,
+            oom_killed=oom_killed,
+            duration_s=time.monotonic() - started,
+        )
+
+    async def _run(
+        self, command: Command, stdout: CappedOutput, stderr: CappedOutput, stdin: Iterable[bytes] | None
+    ) -> int | None:
+        """Run a command to its end and return its exit code, None when its deadline ended it."""
+        execution = await DockerExec.create(self._http, self._id, command, has_stdin=stdin is not None)
+        try:
+            await execution.start(stdout.write, stderr.write, stdin)
+            code = await execution.follow(command.timeout_s)
+            if code is None:
+                await self._end_late(execution)
+        except EngineError as error:
+            # Newer engines refuse to start with a status instead of writing to the output.
+            reason = error.message.encode()
+            if not is_refusal(126, reason):
+                raise
+            stderr.write(reason)
+            return refusal_code(reason)
+        finally:
+            await execution.close()
+        return code
+
+    async def _end_late(self, execution: DockerExec) -> None:
+        if await self._processes.kill_tagged(execution.tag):
+            await execution.drain()
+            return
+        await self._http.call(Request("POST", f"/containers/{self._id}/kill"))
+        raise SandboxError(
+            "sandbox.lost",
+            f"A command in container {self._id[:12]} ran past its deadline and its processes could not be killed, "
+            "so the container was.",
+            hint="Where the worker does not run as root beside the daemon, the image needs sh and grep.",
+        )
+
+    async def kill(self, user: str | int) -> None:
+        """Kill every process of a user; see the protocol."""
+        async with self._guard("kill processes", "sandbox.exec_failed"):
+            await self._check_alive()
+            is_done = await self._processes.kill_user(user)
+        if not is_done:
+            raise SandboxError(
+                "sandbox.exec_failed",
+                f"Processes of user {user!r} in container {self._id[:12]} could not be killed.",
+                hint="Where the worker does not run as root beside the daemon, the image needs sh, cat and tr.",
+            )
+
+    async def put(self, uploads: Sequence[Upload]) -> None:
+        """Place files; see the protocol."""
+        on_disk, in_memory = split_by_mount(uploads)
+        if on_disk:
+            with await asyncio.to_thread(pack, on_disk) as archive:
+                async with self._guard("place files", "sandbox.transfer_failed"):
+                    await self._http.call(place_request(self._id, archive), timeout_s=_TRANSFER_TIMEOUT_S)
+        if in_memory:
+            with await asyncio.to_thread(pack, in_memory) as archive:
+                await self.put_in_memory(archive)
+
+    async def put_in_memory(self, archive: IO[bytes]) -> None:
+        """Unpack an archive at `/` from inside, by the image's own `tar`."""
+        errors = CappedOutput(2000)
+        command = Command(("tar", "-xpf", "-", "-C", "/"), timeout_s=_TRANSFER_TIMEOUT_S, workdir="/")
+        async with self._guard("place files", "sandbox.transfer_failed"):
+            code = await self._run(command, errors, errors, iter(lambda: archive.read(1 << 18), b""))
+        if code != 0:
+            raise _tar_failed("place files in a tmpfs", code, errors)
+
+    async def get(self, path: str, target: Path, *, limit_bytes: int = 1 << 30) -> bool:
+        """Copy a file or folder out; see the protocol."""
+        path = sandbox_path(path)
+        # An archive is at most twice as long as what `limit_bytes` lets through: headers count, padding does not.
+        archive = LimitedFile(2 * limit_bytes + (1 << 20))
+        with archive.file:
+            async with self._guard("copy files out", "sandbox.transfer_failed"):
+                is_there = await (self._pack_inside if _is_in_memory(path) else self._pack)(path, archive)
+            if not is_there:
+                return False
+            archive.file.seek(0)
+            return await asyncio.to_thread(unpack, archive.file, target, limit_bytes=limit_bytes)
+
+    async def _pack(self, path: str, archive: LimitedFile) -> bool:
+        request = Request("GET", f"/containers/{self._id}/archive", query={"path": path})
+        try:
+            async with asyncio.timeout(_TRANSFER_TIMEOUT_S), self._http.stream(request) as answer:
+                facts = json.loads(base64.b64decode(answer.headers["x-docker-container-path-stat"]))
+                if facts["linkTarget"]:
+                    return False
+                async for part in answer.chunks():
+                    archive.write(part)
+                    if archive.is_full:  # what was read is enough for unpacking to meet the limit
+                        break
+        except EngineError as error:
+            # A file where a folder should be is an internal error of engine 20.10.
+            if error.status != 404 and "not a directory" not in error.message:
+                raise
+            await self._check_alive()
+            return False
+        return True
+
+    async def _pack_inside(self, path: str, archive: LimitedFile) -> bool:
+        errors = CappedOutput(2000)
+        folder, name = posixpath.split(path)
+        command = Command(("sh", "-c", _PACK, "sh", path, folder, name), timeout_s=_TRANSFER_TIMEOUT_S)
+        execution = await DockerExec.create(self._http, self._id, command)
+        try:
+            await execution.start(archive.write, errors.write)
+            code = await execution.follow(command.timeout_s)
+        finally:
+            await execution.close()
+        if code not in {0, _NOT_THERE}:
+            raise _tar_failed(f"copy {path} out of a tmpfs", code, errors)
+        return code == 0
+
+    async def close(self) -> None:
+        """Remove the container; see the protocol."""
+        self._is_closed = True
+        if self._removal is None:
+            self._removal = asyncio.create_task(remove_container(self._http, self._id))
+        await finish(self._removal)
+
+    @asynccontextmanager
+    async def _guard(self, action: str, code: str) -> AsyncGenerator[None, None]:
+        """Turn the engine's refusals into the contract's errors; a dead container is `sandbox.lost`."""
+        if self._is_closed:
+            raise self._lost("it was closed")
+        try:
+            yield
+        except EngineError as error:
+            await self._check_alive()
+            raise SandboxError(
+                code,
+                f"The Docker daemon refused to {action} in container {self._id[:12]}: {error.message}.",
+                hint="See the daemon's log.",
+            ) from error
+        except TimeoutError as error:
+            raise SandboxError(
+                code,
+                f"The Docker daemon took too long to {action} in container {self._id[:12]}.",
+                hint="The host may be overloaded: lower the number of trials at once.",
+            ) from error
+        except SandboxError as error:
+            if error.code != "sandbox.unavailable":
+                raise
+            raise self._lost(error.message) from error
+
+    async def _check_alive(self) -> None:
+        """Raise `sandbox.lost` unless the container runs."""
+        try:
+            found = await self._http.call(Request("GET", f"/containers/{self._id}/json"))
+        except EngineError as error:
+            raise self._lost(error.message) from error
+        state = found["State"]
+        if not state["Running"]:
+            memory = ", out of memory" if state.get("OOMKilled") else ""
+            raise self._lost(f"it ended with exit code {state.get('ExitCode')}{memory}")
+
+    def _lost(self, why: str) -> SandboxError:
+        return SandboxError(
+            "sandbox.lost",
+            f"Container {self._id[:12]} is gone: {why}.",
+            hint="It may have been removed from outside, or its first process was killed.",
+        )
+
+
+class LimitedFile:
+    """A spooled file that takes bytes up to a limit and drops the rest."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.file = spool()
+        self.is_full = False
+        self._room = limit_bytes
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes; `is_full` tells when some were dropped."""
+        self.is_full = self.is_full or len(data) > self._room
+        self.file.write(data[: self._room])
+        self._room -= min(len(data), self._room)
+
+
+def place_request(container_id: str, archive: IO[bytes]) -> Request:
+    """Return the request that unpacks an archive at `/`, in a container that runs or is yet to start."""
+    return Request("PUT", f"/containers/{container_id}/archive", query={"path": "/"}, body=archive)
+
+
+def split_by_mount(uploads: Sequence[Upload]) -> tuple[list[Upload], list[Upload]]:
+    """Return the uploads the engine can place, and those that lie in a tmpfs."""
+    on_disk = [upload for upload in uploads if not _is_in_memory(upload.target)]
+    return on_disk, [upload for upload in uploads if _is_in_memory(upload.target)]
+
+
+def _is_in_memory(path: str) -> bool:
+    path = sandbox_path(path)
+    return any(path == mount or path.startswith(f"{mount}/") for mount in _TMPFS)
+
+
+def _tar_failed(action: str, code: int | None, errors: CappedOutput) -> SandboxError:
+    reason = errors.kept().decode(errors="replace").strip() or f"exit code {code}"
+    return SandboxError(
+        "sandbox.transfer_failed",
+        f"`tar` inside the sandbox could not {action}: {reason}.",
+        hint="The image needs sh and tar to move files to or from a tmpfs; other paths need neither.",
+    )
+
+
+async def remove_container(http: EngineHttp, container_id: str) -> None:
+    """Remove a container with its volumes, however often the engine must be asked.
+
+    Returns after 30 seconds at the latest; what is left then is logged, and the
+    reaper finds it by its labels.
+    """
+    query = {"force": "1", "v": "1"}
+    delay_s = 0.05
+    reason = ""
+    try:
+        async with asyncio.timeout(_REMOVE_DEADLINE_S):
+            while True:
+                try:
+                    await http.call(Request("DELETE", f"/containers/{container_id}", query=query))
+                except EngineError as error:
+                    if error.status == 404:
+                        return
+                    reason = error.message  # 409: removal in progress; 500: a mount is still busy
+                else:
+                    return
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, 1.0)
+    except (TimeoutError, SandboxError) as error:
+        reason = reason or str(error)
+    logger.error(
+        "container %s could not be removed: %s",
+        container_id,
+        reason,
+        extra={"action": "container_left", "container": container_id},
+    )
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """Await work to its end even when cancelled meanwhile, then let the cancellation through."""
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
+    return task.result()

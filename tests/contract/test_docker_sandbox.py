@@ -1,0 +1,71 @@
+"""The Docker provider keeps the sandbox contract."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from benchflow_workers.sandbox.base import Sandbox, SandboxSpec
+from benchflow_workers.sandbox.conformance import CHECKS, Ability, Bench, Check
+from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+
+ABILITIES: frozenset[Ability] = frozenset({
+    "users",
+    "limits",
+    "no-network",
+    "tmpfs",
+    "own-init",
+    "background",
+    "images",
+})
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> DockerSandboxes:
+    return DockerSandboxes(DockerOptions(state_dir=tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(scope="module")
+def make_spec(docker_image: str) -> Callable[[], SandboxSpec]:
+    def make() -> SandboxSpec:
+        name = f"conformance-{secrets.token_hex(6)}"
+        return SandboxSpec(
+            name=name,
+            labels={"bf.trial": name},
+            image=docker_image,
+            build_context=None,
+            build_digest="",
+            network="no-network",
+            memory_mb=512,
+        )
+
+    return make
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(
+    provider: DockerSandboxes, make_spec: Callable[[], SandboxSpec]
+) -> AsyncGenerator[Sandbox, None]:
+    sandbox = await provider.open(make_spec())
+    yield sandbox
+    await sandbox.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+async def test_provider_keeps_the_contract(
+    check: Check,
+    provider: DockerSandboxes,
+    make_spec: Callable[[], SandboxSpec],
+    shared: Sandbox,
+    tmp_path: Path,
+) -> None:
+    bench = Bench(provider, make_spec, tmp_path, shared=shared, abilities=ABILITIES)
+    assert check.missing(bench) == frozenset()
+
+    await check.run(bench)
