@@ -31,7 +31,7 @@ from benchflow_client.schema.task_types import (
 
 __all__ = ["NetworkMode", "Task", "TaskConfig", "TimeoutS"]
 
-_PACKAGE_SIDE = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_PACKAGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEVER_KEPT = ("/dev", "/logs", "/proc", "/solution", "/sys", "/tests")
 """Folders no submission file may be taken from: they are not the agent's work."""
 
@@ -67,11 +67,7 @@ class Author(_Table):
 class PackageTable(_Table):
     """Identity and description of a task as a package."""
 
-    name: str | None = Field(
-        default=None,
-        pattern=rf"^{_PACKAGE_SIDE}/{_PACKAGE_SIDE}$",
-        description="Package id `org/name`; None = not packaged.",
-    )
+    name: str | None = Field(default=None, description="Package id `org/name`; None = not packaged.")
     version: str = Field(default="", description="Free text.")
     description: str = Field(default="", description="One paragraph for people.")
     authors: tuple[Author, ...] = Field(default=(), description="Who wrote it.")
@@ -79,9 +75,9 @@ class PackageTable(_Table):
 
     @field_validator("name")
     @classmethod
-    def _no_dots(cls, value: str | None) -> str | None:
-        if value is not None and ".." in value:
-            raise ValueError("a package id has no '..'")
+    def _package_id(cls, value: str | None) -> str | None:
+        if value is not None and (not _PACKAGE_ID.fullmatch(value) or ".." in value):
+            raise ValueError("expected org/name of letters, digits, '.', '_' and '-', without '..'")
         return value
 
 

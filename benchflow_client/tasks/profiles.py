@@ -62,9 +62,8 @@ def expand_shorthands(raw: Raw, findings: Findings) -> Raw:
     """Return the file with every short key moved to where the schema has it."""
     shorthands = _Shorthands(raw, findings)
     name = raw.data.get("name")
-    if name is None or isinstance(name, str):
-        full_name = name if name is None or "/" in name else f"benchflow/{name}"
-        shorthands.move("name", ("task", "name"), full_name)
+    is_short = isinstance(name, str) and "/" not in name
+    shorthands.move("name", ("task", "name"), f"benchflow/{name}" if is_short else name)
     shorthands.move("image", ("sandbox", "docker_image"), raw.data.get("image"))
     for key in ("verifier", "oracle"):
         if isinstance(path := raw.data.get(key), str):
@@ -74,11 +73,11 @@ def expand_shorthands(raw: Raw, findings: Findings) -> Raw:
 
 def apply_profiles(raw: Raw, findings: Findings) -> None:
     """Merge the profiles a file names below what it says itself; the first named wins."""
-    for profile in _profile_names(raw, findings):
-        if profile in _PROFILES:
-            _merge_below(raw.data, copy.deepcopy(_PROFILES[profile]))
+    for key, name in _profile_names(raw, findings):
+        if name in _PROFILES:
+            _merge_below(raw.data, copy.deepcopy(_PROFILES[name]))
         else:
-            findings.warning(raw.says(("profile",), f"profile {profile!r} sets nothing in this version"))
+            findings.warning(raw.says((key,), f"profile {name!r} sets nothing in this version"))
 
 
 class _Shorthands:
@@ -107,23 +106,20 @@ class _Shorthands:
         self.written[path] = (key,)
 
 
-def _profile_names(raw: Raw, findings: Findings) -> list[str]:
-    """Return the known profile names a file gives, first named first."""
+def _profile_names(raw: Raw, findings: Findings) -> list[tuple[str, str]]:
+    """Return the known profiles a file names, each with the key that names it, first named first."""
     one, many = raw.data.pop("profile", None), raw.data.pop("profiles", None)
-    listed = [] if many is None else many
-    if not isinstance(listed, list):
+    if many is not None and not isinstance(many, list):
         findings.problem(raw.says(("profiles",), "expected a list of profile names", many))
-        listed = []
-    known = [*_PROFILES, *_WITHOUT_EFFECT]
-    names = []
-    for name in [*([] if one is None else [one]), *listed]:
+        many = None
+    known, found = [*_PROFILES, *_WITHOUT_EFFECT], []
+    for key, name in [("profile", one)] * (one is not None) + [("profiles", name) for name in many or []]:
         if name in known:
-            names.append(str(name))
+            found.append((key, str(name)))
             continue
-        key = "profile" if name is one else "profiles"
         hint = nearest(name, known) if isinstance(name, str) else ""
         findings.problem(raw.says((key,), f"no such profile; there are {', '.join(known)}{hint}", name))
-    return names
+    return found
 
 
 def _merge_below(target: dict[str, Any], defaults: dict[str, Any]) -> None:

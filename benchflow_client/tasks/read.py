@@ -21,7 +21,7 @@ from benchflow_client.tasks.layout import (
     warn_about_tests,
 )
 from benchflow_client.tasks.profiles import apply_profiles, expand_shorthands
-from benchflow_client.tasks.raw import dotted, value_at
+from benchflow_client.tasks.raw import Raw, dotted, value_at
 from benchflow_client.tasks.spelling import unify
 from benchflow_client.tasks.task_md import Prompts, read_prompts, split
 from benchflow_client.tasks.text import CONFIG_LIMIT_BYTES, PROMPT_LIMIT_BYTES, read_text
@@ -44,6 +44,7 @@ class _Declared:
     instruction: str | None
     document: dict[str, Any] = field(default_factory=dict)
     ignored_keys: tuple[str, ...] = ()
+    has_image: bool = True  # also where the file cannot be parsed, so that no second problem is made up
 
 
 def read_task(folder: Path) -> Task:
@@ -98,9 +99,10 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
     document = declared.document
     if layout.verifier_dir == "verifier" and (strategy := read_strategy(folder, findings)):
         document = document | {"verifier_strategy": strategy}
+    if not declared.has_image and not layout.has_compose:
+        _check_image(folder, layout, findings)
     if declared.config is None or not _is_text(folder.name, findings):
         return None
-    _check_image(folder, declared.config, layout, findings)
     _warn(folder, declared.config, layout, findings)
     return Task(
         name=folder.name,
@@ -130,19 +132,26 @@ def _read_toml(folder: Path, findings: Findings) -> _Declared:
     """Read task.toml and instruction.md."""
     config: TaskConfig | None = None
     ignored: tuple[str, ...] = ()
-    has_steps = False
+    has_steps, has_image = False, True
     text = read_text(folder, "task.toml", findings, limit_bytes=CONFIG_LIMIT_BYTES)
     raw = None if text is None else parse_toml(text, "task.toml", findings)
     if raw is not None:
         raw = unify(raw, findings, has_toml_names=True)
-        has_steps = bool(raw.data.get("steps"))
+        has_steps, has_image = bool(raw.data.get("steps")), _names_image(raw)
         config, ignored = validate_leniently(TaskConfig, raw, findings)
     if has_steps and not os.path.lexists(folder / "instruction.md"):
-        return _Declared(config, "", ignored_keys=ignored)  # each step has an instruction of its own
+        return _Declared(
+            config, "", ignored_keys=ignored, has_image=has_image
+        )  # each step has an instruction of its own
     instruction = read_text(folder, "instruction.md", findings, limit_bytes=PROMPT_LIMIT_BYTES)
     if instruction is not None and not instruction.strip():
         findings.problem("instruction.md: is empty; write what the agent should do")
-    return _Declared(config, instruction, ignored_keys=ignored)
+    return _Declared(config, instruction, ignored_keys=ignored, has_image=has_image)
+
+
+def _names_image(raw: Raw) -> bool:
+    keys = ("docker_image", "bugswarm_image_tag")
+    return any(value_at(raw.data, ("sandbox", key)) is not None for key in keys)
 
 
 def _read_md(folder: Path, layout: Layout, findings: Findings) -> _Declared:
@@ -162,13 +171,13 @@ def _read_md(folder: Path, layout: Layout, findings: Findings) -> _Declared:
         findings.warning(
             f"environment/Dockerfile: not built, the profile sets the image {shown_value(image)}"
         )
-    document = read_document(raw, findings)
+    has_image, document = _names_image(raw), read_document(raw, findings)
     config = validate(
         TaskConfig, raw, findings, known=(*DOCUMENT_KEYS, "name", "image", "profile", "profiles")
     )
     if not prompts.base and not document.get("scenes"):
         findings.problem("task.md: no prompt; write what the agent should do below the second `---`")
-    return _Declared(config, prompts.base, document | _other_prompts(prompts))
+    return _Declared(config, prompts.base, document | _other_prompts(prompts), has_image=has_image)
 
 
 def _other_prompts(prompts: Prompts) -> dict[str, Any]:
@@ -210,14 +219,11 @@ def _stripped(text: str | None) -> str | None:
     return None if text is None else "\n".join(line.rstrip() for line in text.splitlines()).strip()
 
 
-def _check_image(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) -> None:
-    """Refuse a task without anything to start a sandbox from."""
-    has_image = config.sandbox.docker_image or config.sandbox.bugswarm_image_tag
-    if has_image or layout.has_compose:
-        return
+def _check_image(folder: Path, layout: Layout, findings: Findings) -> None:
+    """Refuse a task without anything to start a sandbox from, or whose build is known to fail."""
     if layout.has_dockerfile:
         check_context(folder, findings)
-    elif not any(problem.startswith("environment") for problem in findings.problems):
+    elif not any(problem.startswith("environment/Dockerfile") for problem in findings.problems):
         findings.problem(
             "environment/Dockerfile: missing; add it (or docker-compose.yaml), or name a ready image as docker_image"
         )

@@ -1,0 +1,110 @@
+"""The gate names every reason before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchflow_client.tasks.gate import unsupported
+from benchflow_client.tasks.read import read_task
+
+ALL_NETWORKS = frozenset({"public", "no-network", "allowlist", "denylist"})
+
+
+def reasons(folder, *, networks=ALL_NETWORKS, has_compose=False, has_gpus=False) -> tuple[str, ...]:
+    return unsupported(read_task(folder), networks=networks, has_compose=has_compose, has_gpus=has_gpus)
+
+
+def test_plain_task_has_no_reason(make_task):
+    assert reasons(make_task(), networks=frozenset({"public"})) == ()
+
+
+def test_setup_commands_healthcheck_and_artifacts_of_the_main_service_are_supported(make_task):
+    config = """
+artifacts = ["/app/out"]
+[environment]
+healthcheck = {command = "true"}
+setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root"}]
+"""
+    assert reasons(make_task({"task.toml": config})) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ('[[steps]]\nname = "a"', "steps: tasks with several steps are not run by this version"),
+        ('artifacts = [{source = "/x", service = "db"}]', "artifacts[0].service: artifacts are kept from the service 'main' only"),
+        ('[environment]\nos = "windows"', "sandbox.os: windows is not run; only linux is"),
+        ("[environment]\ngpus = 2", "sandbox.gpus: 2 asked for, and this sandbox has none"),
+        ("[environment.tpu]\ntype = 'v5'", "sandbox.tpu: no sandbox has TPUs"),
+        ('[environment]\nbugswarm_image_tag = "x"', "sandbox.bugswarm_image_tag: BugSwarm images are not fetched by this version"),
+        ('[agent]\nnetwork_mode = "no-network"', "agent.network_mode: 'no-network' differs from the sandbox's 'public', and a network stays as it started"),
+        ('[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "verifier.network_mode: the tests' network is never filtered by a list"),
+        ('[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "public"', "verifier.network_mode: 'public' differs from the sandbox's 'no-network', and a network stays as it started"),
+        ('[[environment.mcp_servers]]\nname = "a"\nurl = "http://x"', "sandbox.mcp_servers: agents are not told of tool servers by this version"),
+        ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: set-up commands run in the service 'main' only"),
+        ('[[environment.setup_commands]]\ncommand = "x"\nhost_lock = "a"', "sandbox.setup_commands[0].host_lock: trials are not serialised on a host by this version"),
+        ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir = "/a"', "sandbox.setup_commands[0].capture_dir: folders are not captured by this version"),
+        ('[verifier]\ntype = "llm-judge"', "verifier.type: 'llm-judge' is not run by this version; only test-script is"),
+        ('[verifier]\nenvironment_mode = "separate"', "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
+        ("[verifier.environment]\ncpus = 1", "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
+        ('[verifier]\nservice = "db"', "verifier.service: tests run in the service 'main' only"),
+        ('[[verifier.collect]]\ncommand = "x"', "verifier.collect: these commands are not run by this version, and the verdict may need them"),
+        ('[verifier.memory]\nexpected_skills = ["a"]', "verifier.memory: skill memory is not scored by this version"),
+    ],
+)  # fmt: skip
+def test_what_is_not_run_is_a_reason_with_its_key(make_task, config, reason):
+    assert reasons(make_task({"task.toml": config})) == (reason,)
+
+
+def test_network_the_sandbox_does_not_enforce_is_a_reason(make_task):
+    folder = make_task({"task.toml": '[environment]\nnetwork_mode = "denylist"\nblocked_hosts = ["a.org"]\n'})
+
+    assert reasons(folder, networks=frozenset({"public", "no-network"})) == (
+        "sandbox.network_mode: this sandbox does not enforce 'denylist'; it enforces no-network, public",
+    )
+
+
+def test_abilities_of_the_sandbox_lift_reasons(make_task):
+    folder = make_task({
+        "task.toml": "[environment]\ngpus = 1\n",
+        "environment/docker-compose.yaml": "services: {}\n",
+    })
+
+    assert reasons(folder) == (
+        "environment/docker-compose.yaml: this sandbox runs no services beside the main one",
+        "sandbox.gpus: 1 asked for, and this sandbox has none",
+    )
+    assert reasons(folder, has_compose=True, has_gpus=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "keys"),
+    [
+        ("profile: multi-agent", ["agents", "scenes"]),
+        ("user: {model: scripted}", ["user"]),
+        ("benchflow: {nudges: {mode: x}, teams: [1]}", ["benchflow.nudges", "benchflow.teams"]),
+        ("benchflow: {agent_policy: {a: 1}, runtime_policy: {a: 1}}", ["benchflow.agent_policy", "benchflow.runtime_policy"]),
+        ("verifier: verifier/other.sh", ["benchflow.verifier"]),
+        ("benchflow: {verifier: {path: verifier, spec: x}}", ["benchflow.verifier"]),
+        ("benchflow: {verifier: [1]}", ["benchflow.verifier"]),
+        ("verifier: ./verifier/", []),
+        ("benchflow: {prompt: {composition: append}}", []),
+    ],
+)  # fmt: skip
+def test_document_features_are_reasons(make_document, yaml, keys):
+    found = reasons(make_document(f"---\n{yaml}\n---\nDo it.\n"))
+
+    assert [reason.partition(": ")[0] for reason in found] == keys
+
+
+@pytest.mark.parametrize(
+    ("strategy", "is_run"),
+    [("{type: script, command: ./test.sh}", True), ("{}", True), ("{command: other.sh}", False), ("{type: reward-kit}", False), ("{command: 3}", False)],
+)  # fmt: skip
+def test_only_the_test_script_is_a_strategy_that_runs(make_document, strategy, is_run):
+    document = f"---\nverifier: {{strategies: {{main: {strategy}}}}}\n---\n"
+
+    found = reasons(make_document("---\nversion: '1.3'\n---\nDo it.\n", {"verifier/verifier.md": document}))
+
+    expected = "verifier/verifier.md: strategy 'main' is not run by this version; only test.sh is"
+    assert found == (() if is_run else (expected,))
