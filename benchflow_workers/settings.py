@@ -37,7 +37,7 @@ class WorkerSettings(Record):
     local_mode: str = Field(
         default="auto", pattern="^(auto|namespaces|rootless)$", description="How local sandboxes are made."
     )
-    null_open_s: float = Field(default=0.0, ge=0, description="Seconds a null sandbox takes to open.")
+    null_exec_s: float = Field(default=0.0, ge=0, description="Seconds a command takes in a null sandbox.")
 
     def rootfs(self) -> dict[str, Path]:
         """Return the image names that local maps to folders."""

@@ -70,17 +70,16 @@ def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str,
         raise WorkerError(
             f"There is no queue {unknown[0]!r}.", hint=f"Queues: {', '.join((*KINDS, CONTROL_QUEUE))}."
         )
-    problems = {
-        kind: problem for kind in KINDS if (problem := sandbox_problem(here.sandboxes, kind)) is not None
-    }
-    working = tuple(kind for kind in KINDS if kind not in problems)
-    for kind in asked:
-        if kind in problems:
+    kinds = tuple(kind for kind in KINDS if not asked or kind in asked)
+    problems = {kind: sandbox_problem(here.sandboxes, kind) for kind in kinds}
+    for kind, problem in problems.items():
+        if problem is not None and asked:
             raise WorkerError(
-                f"This host cannot run {kind!r} sandboxes: {problems[kind].message}", hint=problems[kind].hint
+                f"This host cannot run {kind!r} sandboxes: {problem.message}", hint=problem.hint
             )
+    working = tuple(kind for kind in kinds if problems[kind] is None)
     queues = tuple(asked) or (*working, CONTROL_QUEUE)
-    return queues, tuple(kind for kind in working if kind in queues)
+    return queues, working
 
 
 def configure_logging(level: str) -> None:

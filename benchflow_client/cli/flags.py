@@ -30,7 +30,7 @@ def with_spec_flags(command: Callable[..., int], view: Mapping[str, inspect.Para
     """
 
     def run(*positional: Any, **flags: Any) -> int:
-        seen = {name: flags.pop(name) for name in list(flags) if name in view}
+        seen = {name: flags.pop(name, parameter.default) for name, parameter in view.items()}
         if positional:
             flags["tasks"] = positional[0]
         given = {name: value for name, value in flags.items() if value is not None}

@@ -1,107 +1,167 @@
-"""The `null` sandbox: runs nothing, so that the queue alone is measured and tested."""
+"""Sandboxes that run nothing: for measuring the queue and for tests of faults."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchflow_client.errors import SandboxError
-from benchflow_workers.sandbox.base import (
-    Capabilities,
-    Command,
-    Completed,
-    SandboxRef,
-    SandboxSpec,
-    Upload,
-)
+from benchflow_workers.sandbox.base import Capabilities, Command, Completed, SandboxRef, SandboxSpec, Upload
+
+__all__ = ["NullOptions", "NullSandbox", "NullSandboxes"]
 
 
 @dataclass(frozen=True, slots=True)
 class NullOptions:
-    """How the sandbox pretends to be busy.
+    """Settings of `NullSandboxes`.
 
     Attributes:
-        open_s: Seconds a sandbox takes to open.
+        exec_s: Seconds that every command takes.
     """
 
-    open_s: float = 0.0
+    exec_s: float = 0.0
 
 
 class NullSandbox:
-    """Takes every command and runs none."""
+    """Says of every command that it succeeded, and keeps no file, so that no trial gets a verdict."""
 
-    def __init__(self, name: str) -> None:
-        self.id = name
-        self.workdir = "/"
-        self._is_closed = False
+    def __init__(self, provider: NullSandboxes, spec: SandboxSpec) -> None:
+        self._provider = provider
+        self._spec = spec
+
+    @property
+    def id(self) -> str:
+        """Name from the spec."""
+        return self._spec.name
+
+    @property
+    def workdir(self) -> str:
+        """The spec's workspace, `/root` without one."""
+        return self._spec.workdir or "/root"
 
     async def exec(self, command: Command) -> Completed:
-        """Return success with no output."""
-        del command
-        self._check_open()
-        return Completed(0, b"", b"", 0, 0, False, False, 0.0)
+        """Wait for `exec_s`, at most the command's deadline; success without output."""
+        self._check_alive()
+        wait_s = min(self._provider.options.exec_s, command.timeout_s)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+            self._check_alive()
+        is_late = self._provider.options.exec_s > command.timeout_s
+        return Completed(
+            exit_code=137 if is_late else 0,
+            stdout=b"",
+            stderr=b"",
+            stdout_bytes=0,
+            stderr_bytes=0,
+            timed_out=is_late,
+            oom_killed=False,
+            duration_s=wait_s,
+        )
 
     async def kill(self, user: str | int) -> None:
-        """Do nothing: no process runs."""
+        """Do nothing: nothing runs."""
         del user
-        self._check_open()
+        self._check_alive()
 
     async def put(self, uploads: Sequence[Upload]) -> None:
-        """Keep nothing."""
+        """Do nothing: nothing is kept."""
         del uploads
-        self._check_open()
+        self._check_alive()
 
     async def get(self, path: str, target: Path, *, limit_bytes: int = 1 << 30) -> bool:
-        """Find nothing."""
+        """Return False: no file exists."""
         del path, target, limit_bytes
-        self._check_open()
+        self._check_alive()
         return False
 
     async def close(self) -> None:
-        """Refuse commands from now on."""
-        self._is_closed = True
+        """Forget the sandbox; safe to call twice."""
+        self._provider.forget(self.id)
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise SandboxError("sandbox.lost", f"The null sandbox {self.id} is closed.")
+    def _check_alive(self) -> None:
+        if not self._provider.knows(self):
+            raise SandboxError(
+                "sandbox.lost",
+                f"The null sandbox {self.id} was closed or removed.",
+                hint="Nothing to do: it never ran anything.",
+            )
 
 
 class NullSandboxes:
-    """Makes sandboxes that run nothing; a trial in one ends without a verdict."""
+    """Makes sandboxes out of nothing; they live in this process only.
 
-    kind = "null"
-    capabilities = Capabilities(
-        networks=frozenset({"public", "no-network", "allowlist", "denylist"}),
-        has_users=False,
-        has_compose=False,
-        has_gpus=False,
-        isolates=(),
-        does_not_isolate=(),
-        runs_commands=False,
-    )
+    Args:
+        options: Settings.
+    """
 
     def __init__(self, options: NullOptions | None = None) -> None:
-        self._options = options or NullOptions()
+        self.options = options or NullOptions()
+        self._live: dict[str, tuple[NullSandbox, Mapping[str, str]]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def kind(self) -> str:
+        """Name used by `--sandbox` and by queues."""
+        return "null"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Nothing is run, so nothing is reached, and every wish is granted."""
+        return Capabilities(
+            networks=frozenset({"public", "no-network"}),
+            has_users=False,
+            has_compose=False,
+            has_gpus=False,
+            isolates=("everything: it runs nothing",),
+            does_not_isolate=(),
+            runs_commands=False,
+        )
 
     async def check(self) -> None:
         """Work everywhere."""
 
     async def open(self, spec: SandboxSpec) -> NullSandbox:
-        """Return a sandbox after the configured wait."""
-        if self._options.open_s:
-            await asyncio.sleep(self._options.open_s)
-        return NullSandbox(spec.name)
+        """Return a sandbox at once; images and uploads are not looked at.
+
+        Raises:
+            SandboxError: `task.unsupported` for a network mode with a list of hosts.
+        """
+        if spec.network not in self.capabilities.networks:
+            raise SandboxError(
+                "task.unsupported",
+                f"Null sandboxes do not know network_mode {spec.network!r}.",
+                hint="Use --sandbox docker.",
+            )
+        sandbox = NullSandbox(self, spec)
+        with self._lock:
+            self._live[spec.name] = (sandbox, dict(spec.labels))
+        return sandbox
+
+    def knows(self, sandbox: NullSandbox) -> bool:
+        """Return whether a sandbox is open."""
+        return self._live.get(sandbox.id, (None,))[0] is sandbox
+
+    def forget(self, sandbox_id: str) -> None:
+        """Take a sandbox off the list; one that is not on it is fine."""
+        with self._lock:
+            self._live.pop(sandbox_id, None)
 
     async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxRef]:
-        """Find nothing: a null sandbox cannot be left behind."""
-        del labels
-        return ()
+        """Return the open sandboxes of this process that carry all the labels."""
+        with self._lock:
+            live = list(self._live.items())
+        return [
+            SandboxRef(self.kind, sandbox_id, held)
+            for sandbox_id, (_, held) in live
+            if labels.items() <= held.items()
+        ]
 
     async def remove(self, ref: SandboxRef) -> None:
-        """Do nothing."""
-        del ref
+        """Forget a sandbox found by `list`."""
+        self.forget(ref.id)
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: nothing is held."""

@@ -43,7 +43,7 @@ def _local(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
 def _null(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
     del state_dir
     module: Any = importlib.import_module("benchflow_workers.sandbox.null")
-    provider: SandboxProvider = module.NullSandboxes(module.NullOptions(open_s=settings.null_open_s))
+    provider: SandboxProvider = module.NullSandboxes(module.NullOptions(exec_s=settings.null_exec_s))
     return provider
 
 
