@@ -8,7 +8,7 @@ from typing import Final
 
 from benchflow_client.errors import AgentError, SandboxError
 from benchflow_workers.output import tail_text
-from benchflow_workers.sandbox.base import ROOT, Command, Sandbox
+from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
 
 __all__ = ["AGENT_STARTED", "AgentUser", "prepare_user"]
 
@@ -110,11 +110,15 @@ async def prepare_user(sandbox: Sandbox, user: str, workdir: str, timeout_s: flo
         )
     name = ROOT if user in {ROOT, "0"} else user
     argv = ("sh", "-c", PROGRAM, "benchflow-user", name, workdir)
-    done = await sandbox.exec(Command(argv, timeout_s=timeout_s, workdir="/"))
+    return _read_answer(user, await sandbox.exec(Command(argv, timeout_s=timeout_s, workdir="/")))
+
+
+def _read_answer(user: str, done: Completed) -> AgentUser:
+    """Return the user the program made, or raise what kept it from that."""
     if done.timed_out:
         raise SandboxError(
             "sandbox.exec_failed",
-            f"User {user!r} was not ready within {timeout_s:g} s (its workspace {workdir} may be very large).",
+            f"User {user!r} was not ready after {done.duration_s:.0f} s; its workspace may be very large.",
             hint="Raise the set-up budget, or start fewer trials at once on this host.",
         )
     answer = _ANSWER.search(done.stdout)

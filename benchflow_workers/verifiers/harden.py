@@ -88,9 +88,6 @@ done' sh "$real" {} + 2>/dev/null
 """A link out of the workspace could show the tests their own answers. Links into system folders,
 where an agent cannot write, stay: virtual environments are made of them."""
 
-OWNER = Step("owner", 'chown -hR 0:0 "$real" 2>/dev/null\n')
-"""Nothing but the tests changes the workspace from here on."""
-
 CONFTESTS = Step(
     "conftests",
     """
@@ -124,6 +121,9 @@ fi
 )
 """Python runs these files before any test; asking it with -S runs none of them."""
 
+OWNER = Step("owner", 'chown -hR 0:0 "$real" 2>/dev/null\n')
+"""Nothing but the tests changes the workspace from here on."""
+
 FRESH = Step(
     "fresh",
     """
@@ -135,8 +135,8 @@ fi
 )
 """An unprivileged agent found the tests' folder locked; one that was root could have filled it."""
 
-STEPS: tuple[Step, ...] = (LOGS, SINCE, LINKS, OWNER, CONFTESTS, TEMPORARY, STARTUP, FRESH)
-"""All measures, in the order they are taken."""
+STEPS: tuple[Step, ...] = (LOGS, SINCE, LINKS, CONFTESTS, TEMPORARY, STARTUP, OWNER, FRESH)
+"""All measures, in the order they are taken: a new owner is a change, so the search comes before it."""
 
 
 def steps_for(verifier: VerifierTable, agent_user: str | None) -> tuple[Step, ...]:
