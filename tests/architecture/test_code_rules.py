@@ -166,9 +166,10 @@ def test_every_module_says_what_it_owns() -> None:
     assert found == []
 
 
-def test_no_file_names_the_machine_it_was_written_on() -> None:
+def test_no_file_names_the_machine_it_was_written_on_or_a_package_registry() -> None:
     """Paths are put together here so that this file does not find itself."""
     places = ["/" + "work/", "/tmp/" + "venv", "/root/" + ".pyenv"]
+    places += [".".join(host) for host in (("pypi", "org"), ("registry", "npmjs"), ("deb", "debian"))]
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     names = [name for name in tracked.stdout.decode().split("\0") if name]
     found = [
