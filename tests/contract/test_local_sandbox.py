@@ -1,0 +1,126 @@
+"""The local provider keeps the sandbox contract: as root, and as one user, with root's rights and without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from benchflow_workers.sandbox.base import SandboxSpec
+from benchflow_workers.sandbox.conformance import CHECKS, Ability, Bench, Check
+from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+EXPECTED_GAPS = {"death-of-the-sandbox-is-told", "missing-image-is-told"}
+"""No kill from inside reaches the first process; any image name stands for the host's root."""
+
+SINGLE_USER_GAPS = EXPECTED_GAPS | {check.name for check in CHECKS if "users" in check.needs}
+"""Inside a user namespace with one user nobody else exists."""
+
+ABILITIES: frozenset[Ability] = frozenset({"no-network", "tmpfs", "background"})
+WITH_USERS: frozenset[Ability] = frozenset({"users", "limits"})
+
+
+def make_spec() -> SandboxSpec:
+    name = f"conform-{uuid.uuid4().hex[:8]}"
+    return SandboxSpec(name=name, labels={"bf.test": name}, image=None, build_context=None, build_digest="")
+
+
+def mounted_sandboxes(state_dir: Path) -> list[str]:
+    return [line for line in Path("/proc/mounts").read_text().splitlines() if str(state_dir) in line]
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param("namespaces", marks=pytest.mark.root), "rootless"], ids=str
+)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def bench(mode: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    state_dir = tmp_path / "state"
+    provider = LocalSandboxes(LocalOptions(state_dir, mode=mode))  # type: ignore[arg-type]
+    abilities = ABILITIES | WITH_USERS if mode == "namespaces" else ABILITIES
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    yield Bench(provider, make_spec, scratch, abilities=abilities)
+    await provider.close()
+    assert list((state_dir / "sandboxes").glob("*")) == []
+    assert mounted_sandboxes(state_dir) == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+async def test_local_keeps_the_contract(check: Check, bench: Bench, mode: str) -> None:
+    gaps = EXPECTED_GAPS if mode == "namespaces" else SINGLE_USER_GAPS | _unlimited(bench)
+    if check.missing(bench):
+        assert check.name in gaps, f"{check.name} needs {sorted(check.missing(bench))}"
+        return
+
+    await check.run(bench)
+
+
+def _unlimited(bench: Bench) -> set[str]:
+    """Limits of one user hold only where control groups may be written, which is the host's decision."""
+    return {check.name for check in CHECKS if "limits" in check.needs and "limits" not in bench.abilities}
+
+
+@pytest.mark.root
+def test_local_keeps_the_contract_as_an_unprivileged_user() -> None:
+    """The rootless half again, in a process without any right; with root's it could pass by luck."""
+    python = _python_for_nobody()
+    folder = Path(f"/var/tmp/bf-nobody-{uuid.uuid4().hex[:8]}")
+    folder.mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    command = [
+        "setpriv",
+        f"--reuid={NOBODY}",
+        f"--regid={NOBODY}",
+        "--clear-groups",
+        "--no-new-privs",
+        python,
+    ]
+    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "rootless", f"--basetemp={folder}/base"]
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(folder),
+        "PYTHONPATH": f"{sysconfig.get_path('purelib')}{os.pathsep}{ROOT}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        done = subprocess.run(
+            [*command, *options, __file__],
+            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
+def _python_for_nobody() -> str:
+    """Return an interpreter of this version that others may run."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    candidates: list[Callable[[], str | None]] = [
+        lambda: sys.executable,
+        lambda: shutil.which(version, path="/usr/bin:/usr/local/bin"),
+    ]
+    for candidate in candidates:
+        path = candidate()
+        if path is not None and _runs_as_nobody(path):
+            return path
+    pytest.skip(f"no {version} that an unprivileged user may run")
+
+
+def _runs_as_nobody(path: str) -> bool:
+    check = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", path, "-c", "pass"]
+    return subprocess.run(check, capture_output=True, check=False, timeout=30).returncode == 0
