@@ -223,6 +223,7 @@ def _extract(file: BufferedReader, root: Path, limit_bytes: int) -> None:
                 else:
                     room_bytes -= member.size
                     _extract_file(tar, member, root, room_bytes)
+            _check_end(file, tar.offset)
     except (tarfile.TarError, ValueError, EOFError) as error:
         raise _damaged(str(error)) from error
     except FileExistsError as error:
@@ -230,10 +231,18 @@ def _extract(file: BufferedReader, root: Path, limit_bytes: int) -> None:
     _make_links(root, links)
 
 
+def _check_end(file: BufferedReader, offset: int) -> None:
+    """Refuse a tar that does not end in empty blocks: the reader takes a damaged header for the end."""
+    file.seek(offset)
+    rest = file.read(2 * tarfile.RECORDSIZE)
+    if len(rest) < 2 * tarfile.BLOCKSIZE or any(rest):
+        raise _damaged("it is cut short or damaged")
+
+
 def _check_name(name: str, folders: set[str]) -> None:
     """Refuse a path that leaves the folder, is not in its plain form, or has no folder to stand in."""
     parent, _, last = name.rpartition("/")
-    if last in {"", ".", ".."} or "\0" in name or parent not in folders:
+    if name.startswith("/") or last in {"", ".", ".."} or "\0" in name or parent not in folders:
         raise _damaged(f"it holds the path {shown_name(name)!r}")
 
 

@@ -12,7 +12,7 @@ from benchflow_client.tasks.findings import place, shown_name
 from benchflow_client.tasks.text import peek_text
 from benchflow_client.tasks.tree import walk
 
-_STOPS_ON_ERROR = re.compile(r"\s*set\s+(?:-[a-z]*e[a-z]*\b|.*-o\s+errexit\b)|#!.*\bsh\s+-[a-z]*e")
+_STOPS_ON_ERROR = re.compile(r"\s*set\s+(?:-[a-z]*e[a-z]*\b|.*-o\s+errexit\b)|#!.*sh\s+-[a-z]*e")
 _GOES_ON = re.compile(r"\s*set\s+\+[a-z]*e")
 _LAST_STATUS = re.compile(r"\$(?:\?|\{\?\})")
 _PLACEHOLDER = "[REPLACE:"

@@ -223,7 +223,7 @@ def _check_image(folder: Path, layout: Layout, findings: Findings) -> None:
     """Refuse a task without anything to start a sandbox from, or whose build is known to fail."""
     if layout.has_dockerfile:
         check_context(folder, findings)
-    elif not any(problem.startswith("environment/Dockerfile") for problem in findings.problems):
+    elif not any(problem.startswith(("environment:", "environment/Dockerfile:")) for problem in findings.problems):
         findings.problem(
             "environment/Dockerfile: missing; add it (or docker-compose.yaml), or name a ready image as docker_image"
         )

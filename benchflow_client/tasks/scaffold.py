@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -89,11 +90,11 @@ def scaffold(name: str, parent: Path) -> Path:
             hint="Use one folder name, such as sort-numbers, that does not start with a dot or a dash.",
         )
     folder = parent / name
+    if os.path.lexists(folder):
+        raise TaskError(f"{str(folder)!r} exists already.", hint="Choose another name.")
     try:
         parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
-    except FileExistsError as error:
-        raise TaskError(f"{str(folder)!r} exists already.", hint="Choose another name.") from error
     except OSError as error:
         raise TaskError(f"{str(folder)!r} cannot be made: {error.strerror or error}.") from error
     try:

@@ -160,17 +160,30 @@ def _from_short_ssh(text: str) -> GitSource:
 
 
 def _from_clone(text: str) -> GitSource | None:
-    """Return the source inside the nearest folder above that is a clone."""
+    """Return the source inside the nearest clone the path names or leads through.
+
+    The folder the caller stands in counts only for a path that says so (`./tasks@v1`):
+    inside any checkout, `org/repo@v1` still means GitHub.
+    """
     before, ref, folder = _split_all(text)
     if ref is None:
         return None
     path = Path(os.path.abspath(os.path.expanduser(before)))
-    for clone in (path, *path.parents):
+    is_anchored = before.startswith((".", "/", "~"))
+    candidates = [
+        clone for clone in (path, *path.parents) if is_anchored or clone.is_relative_to(_first(before))
+    ]
+    for clone in candidates:
         if _is_clone(clone):
             inner = path.relative_to(clone).as_posix()
             folder = folder or ("" if inner == "." else inner)
             return GitSource(f"file://{quote(str(clone))}", _checked_ref(ref), _checked_folder(folder))
     return None
+
+
+def _first(path: str) -> Path:
+    """Return the first folder a relative path names."""
+    return Path(os.path.abspath(path.partition("/")[0] or "/"))
 
 
 def _is_clone(folder: Path) -> bool:
