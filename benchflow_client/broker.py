@@ -57,9 +57,9 @@ _CONFIG: dict[str, Any] = {
     "task_default_queue": CONTROL_QUEUE,
     "broker_transport_options": _TRANSPORT,
     "result_backend_transport_options": {"socket_timeout": 30, "socket_connect_timeout": 5},
-    # What Flower needs.
+    # What Flower needs. No event for a message that waits: few do, and each would cost a round trip.
     "worker_send_task_events": True,
-    "task_send_sent_event": True,
+    "task_send_sent_event": False,
     "worker_enable_remote_control": True,
     "worker_hijack_root_logger": False,
     "broker_heartbeat": 0,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Celery, Task
 from celery.exceptions import Ignore, Reject
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 from benchflow_client.broker import SUMMARY, TRIAL
 from benchflow_client.schema.trial import Receipt
 from benchflow_workers.context import context
 from benchflow_workers.delivery import Answer
 from benchflow_workers.gather import summarize
+from benchflow_workers.lease import PhaseListener
+
+logger = logging.getLogger(__name__)
 
 
 class Part:
@@ -41,12 +47,26 @@ def register(app: Celery) -> None:
 def run_trial(task: Task, job: str, index: int, schema_version: int) -> Part:
     """Run one trial of a job; a failing trial is data, so this returns and does not raise."""
     del schema_version  # readers of version 1 know only one layout
-    answer = context().deliveries.take(job, index, lambda phase: task.send_event(f"task-{phase}"))
+    answer = context().deliveries.take(job, index, _phase_events(task))
     if answer is Answer.REQUEUED:
         raise Reject(reason="the worker stops", requeue=True)
     if not isinstance(answer, Receipt):
         raise Ignore
     return Part(answer)
+
+
+def _phase_events(task: Task) -> PhaseListener:
+    """Return what shows phases as states in Flower; called from another thread than the task's."""
+    app, uuid, hostname = task.app, task.request.id, task.request.hostname
+
+    def send(phase: str) -> None:
+        try:
+            with app.events.default_dispatcher(hostname=hostname) as dispatcher:
+                dispatcher.send(f"task-{phase}", uuid=uuid)
+        except (KombuError, RedisError, OSError):
+            logger.debug("phase %s of %s not shown", phase, uuid)
+
+    return send
 
 
 def summarize_job(parts: list[list[Any]] | None, job: str) -> None:

@@ -33,7 +33,7 @@ from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import Outcome, Receipt, TrialResult
 from benchflow_client.store.base import Store
 from benchflow_workers.jobs import JobBook
-from benchflow_workers.lease import Lease, LeaseKeeper, Stop
+from benchflow_workers.lease import Lease, LeaseKeeper, PhaseListener, Stop
 from benchflow_workers.trial.boundary import failure_of
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.trial.recorder import result_of, write_attempt, write_config
@@ -81,13 +81,13 @@ class Deliveries:
     worker: str
     scratch: Path
 
-    def take(self, job: str, index: int, observe: Callable[[str], object]) -> Receipt | Answer:
+    def take(self, job: str, index: int, on_phase: PhaseListener) -> Receipt | Answer:
         """Execute a trial, or find out that it needs no execution.
 
         Args:
             job: The job.
             index: The trial's position in the plan.
-            observe: Told each phase as it begins.
+            on_phase: Told the phases that last.
         """
         try:
             header, plan = self.jobs.get(job)
@@ -107,10 +107,10 @@ class Deliveries:
             plan=plan, trial=plan.trial(index), number=max(claim.attempt, 1), fence=claim.fence,
             worker=self.worker, started_at=utc_now(),
         )  # fmt: skip
-        with self.keeper.hold(job, index, claim.fence) as lease:
-            return self._execute(_Execution(header, attempt, lease, claim), observe)
+        with self.keeper.hold(job, index, claim.fence, on_phase=on_phase) as lease:
+            return self._execute(_Execution(header, attempt, lease, claim))
 
-    def _execute(self, execution: _Execution, observe: Callable[[str], object]) -> Receipt | Answer:
+    def _execute(self, execution: _Execution) -> Receipt | Answer:
         claim = execution.claim
         if claim.status is ClaimStatus.CANCELLED:
             return self._commit(execution, self._cancelled(execution))
@@ -121,25 +121,28 @@ class Deliveries:
         logger.info("trial %s started", execution.attempt.trial.id, extra=execution.log("trial_claimed"))
         folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.scratch))
         try:
-            return self._run(execution, folder, observe)
+            return self._run(execution, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _run(self, execution: _Execution, folder: Path, observe: Callable[[str], object]) -> Receipt | Answer:
-        def told(phase: str) -> None:
-            self.keeper.note_phase(execution.lease, phase)
-            observe(phase)
-
+    def _run(self, execution: _Execution, folder: Path) -> Receipt | Answer:
+        lease = execution.lease
         try:
             write_config(self.store, execution.attempt)
             rollout, secrets = asyncio.run(
-                _until_stopped(execution.attempt, self.parts, folder, lease=execution.lease, observe=told)
+                _until_stopped(
+                    execution.attempt,
+                    self.parts,
+                    folder,
+                    lease=lease,
+                    observe=lambda phase: self.keeper.note_phase(lease, phase),
+                )
             )
         except StoreError as error:
             rollout, secrets = Rollout(failures=(failure_of(error),)), frozenset()
         except asyncio.CancelledError:
             return self._stopped(execution)
-        if execution.lease.stop is Stop.LOST:
+        if lease.stop is Stop.LOST:
             return self._stopped(execution)
         return self._publish(execution, rollout, Redactor(secrets), folder)
 

@@ -21,6 +21,12 @@ logger = logging.getLogger(__name__)
 RENEWALS_PER_TTL = 4
 """A lease is renewed so often that three renewals may fail before it runs out."""
 
+PHASE_PAUSE_S = 0.2
+"""Phases are recorded at most so often: one that ends sooner is not worth a message."""
+
+PhaseListener = Callable[[str], object]
+"""Told the phases that last, from the keeper's thread; may block, must not raise."""
+
 
 class Stop(StrEnum):
     """Why a running trial must end now."""
@@ -33,10 +39,11 @@ class Stop(StrEnum):
 class Lease:
     """One held lease; `stop` is set at most once and never taken back."""
 
-    def __init__(self, job: str, index: int, fence: int) -> None:
+    def __init__(self, job: str, index: int, fence: int, *, on_phase: PhaseListener) -> None:
         self.job = job
         self.index = index
         self.fence = fence
+        self.on_phase = on_phase
         self.renewed_at = time.monotonic()
         self._phase = ""
         self._stop: Stop | None = None
@@ -92,6 +99,7 @@ class LeaseKeeper:
         self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._pause = threading.Event()
         self._is_closed = False
         self._is_draining = False
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
@@ -104,9 +112,11 @@ class LeaseKeeper:
             return len(self._leases)
 
     @contextmanager
-    def hold(self, job: str, index: int, fence: int) -> Generator[Lease, None, None]:
-        """Keep a granted lease alive inside the block."""
-        lease = Lease(job, index, fence)
+    def hold(
+        self, job: str, index: int, fence: int, *, on_phase: PhaseListener
+    ) -> Generator[Lease, None, None]:
+        """Keep a granted lease alive inside the block, and pass on the phases that last."""
+        lease = Lease(job, index, fence, on_phase=on_phase)
         with self._lock:
             self._leases.add(lease)
             is_draining = self._is_draining
@@ -135,13 +145,15 @@ class LeaseKeeper:
         """Stop renewing; safe to call twice."""
         self._is_closed = True
         self._wake.set()
+        self._pause.set()
         self._thread.join(timeout=self.ttl_s)
 
     def _keep(self) -> None:
         interval = self.ttl_s / RENEWALS_PER_TTL
         due = time.monotonic() + interval
         while not self._is_closed:
-            self._wake.wait(max(0.0, due - time.monotonic()))
+            if self._wake.wait(max(0.0, due - time.monotonic())) and not self._is_closed:
+                self._pause.wait(PHASE_PAUSE_S)
             self._wake.clear()
             with self._lock:
                 leases = tuple(self._leases)
@@ -158,6 +170,7 @@ class LeaseKeeper:
         for lease in leases:
             if phase := lease.take_phase():
                 self._ledger.set_phase(lease.job, lease.index, fence=lease.fence, phase=phase)
+                lease.on_phase(phase)
 
     def _renew(self, leases: tuple[Lease, ...]) -> None:
         for lease in leases:

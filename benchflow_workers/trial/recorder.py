@@ -103,8 +103,8 @@ def write_attempt(
         StoreError: Nothing says that the attempt finished.
     """
     prefix = attempt_prefix(result.job, result.rollout_name)
-    if rollout.sandbox_id is not None:
-        _add_files(folder, result, rollout)
+    _add_files(folder, result, rollout)
+    if folder.is_dir() and any(folder.iterdir()):
         redactor.tree(folder)
         store.put_tree(prefix, folder)
     store.put(prefix + "timing.json", json_bytes(result.timing.model_dump(exclude_none=True)))
@@ -133,21 +133,23 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         _write(folder / "agent" / f"{result.agent.replace('/', '_')}.txt", rollout.agent_log)
     if rollout.test_output is not None:
         _write(folder / "verifier" / "test-stdout.txt", rollout.test_output)
-    _write(folder / "trajectory" / "acp_trajectory.jsonl", b"".join(_lines(rollout.events)))
-    _write(folder / "rewards.jsonl", b"".join(_lines(_reward_events(result))))
-
-
-def _reward_events(result: TrialResult) -> Iterable[dict[str, Any]]:
+    if rollout.events:
+        _write(folder / "trajectory" / "acp_trajectory.jsonl", b"".join(_lines(rollout.events)))
     if result.reward is not None:
-        yield {
-            "ts": result.finished_at.isoformat(),
-            "type": "terminal",
-            "source": "verifier",
-            "value": result.reward,
-            "step_index": None,
-            "space": "output",
-            "granularity": "terminal",
-        }
+        _write(folder / "rewards.jsonl", b"".join(_lines(_reward_events(result))))
+
+
+def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:
+    event = {
+        "ts": result.finished_at.isoformat(),
+        "type": "terminal",
+        "source": "verifier",
+        "value": result.reward,
+        "step_index": None,
+        "space": "output",
+        "granularity": "terminal",
+    }
+    return (event,)
 
 
 def _lines(events: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
