@@ -6,8 +6,8 @@ no program that BusyBox lacks, no value put into the text of the program. Each f
 
 An agent can only have touched what changed since it began, which the change time of an
 inode tells (an unprivileged user cannot set it). So what the image brought stays, and a
-control and an agent meet the same files. Where `prepare_user` left no mark, or `find`
-knows no `-cnewer`, everything that matches goes.
+control and an agent meet the same files. Where there is no mark of `prepare_user` that
+can be trusted (the agent was root), or `find` knows no `-cnewer`, all that matches goes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SINCE = Step(
     "since",
     f"""
 changed=
-if [ -f {AGENT_STARTED} ] && find {AGENT_STARTED} -cnewer {AGENT_STARTED} >/dev/null 2>&1; then
+if [ "$agent" != root ] && [ -f {AGENT_STARTED} ] && find {AGENT_STARTED} -cnewer {AGENT_STARTED} >/dev/null 2>&1; then
   changed="-cnewer {AGENT_STARTED}"
 fi
 real=$(cd -P "$work" && pwd -P) || fail workspace

@@ -127,9 +127,7 @@ LINK = """
 """
 """Scripts of the older layout find a native task's tests too."""
 
-PLUGINS = """
-if [ -n "$plugins" ] && command -v python3 >/dev/null 2>&1; then
-  found=$(python3 -I -c '
+PLUGIN_SEARCH: Final = """
 import os, re
 from importlib.metadata import distributions
 def only_root_writes(path):
@@ -146,7 +144,12 @@ for dist in distributions():
         if point.group == "pytest11" and re.fullmatch(r"[A-Za-z0-9_.-]+", point.name):
             if only_root_writes(str(dist.locate_file(""))):
                 print(" -p " + point.name, end="")
-' 2>/dev/null) && PYTEST_ADDOPTS="${PYTEST_ADDOPTS-}$found" && export PYTEST_ADDOPTS
+"""
+"""Python 3.8 or later, run by the image's own interpreter; without a single quote."""
+
+PLUGINS = f"""
+if [ -n "$plugins" ] && command -v python3 >/dev/null 2>&1; then
+  found=$(python3 -I -c '{PLUGIN_SEARCH}' 2>/dev/null) && PYTEST_ADDOPTS="${{PYTEST_ADDOPTS-}}$found" && export PYTEST_ADDOPTS
 fi
 """
 """Pytest plugins the image brings where only root can write."""

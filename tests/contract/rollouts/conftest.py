@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ async def open_sandbox(provider: SandboxProvider, tmp_path: Path) -> AsyncIterat
     context.mkdir()
     (context / "Dockerfile").write_text(f"FROM debian:bookworm-slim\nWORKDIR {WORKDIR}\n", encoding="utf-8")
 
-    async def open_one(uploads: Sequence[Upload] = ()) -> Sandbox:
+    async def open_one(uploads: Sequence[Upload] = (), env: Mapping[str, str] | None = None) -> Sandbox:
         name = f"rollout-{uuid.uuid4().hex[:12]}"
         base = (
             Upload("/logs/agent", mode=0o755),
@@ -69,6 +69,7 @@ async def open_sandbox(provider: SandboxProvider, tmp_path: Path) -> AsyncIterat
             image=None,
             build_context=context,
             build_digest="rollout-tests-1",
+            env=env or {},
             uploads=(*base, *uploads),
         )
         sandbox = await provider.open(spec)
