@@ -95,6 +95,10 @@ class DockerSandboxes:
         """What containers can do."""
         return _CAPABILITIES
 
+    async def check(self) -> None:
+        """Ask the engine for its containers; see the protocol."""
+        await self.list({})
+
     async def open(self, spec: SandboxSpec) -> DockerSandbox:
         """Find or build the image and start a container; see the protocol."""
         if spec.network not in _NETWORKS:
