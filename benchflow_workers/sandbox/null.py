@@ -121,7 +121,7 @@ class NullSandboxes:
         )
 
     async def check(self) -> None:
-        """Work everywhere."""
+        """Always fine: nothing is needed."""
 
     async def open(self, spec: SandboxSpec) -> NullSandbox:
         """Return a sandbox at once; images and uploads are not looked at.
