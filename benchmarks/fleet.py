@@ -88,6 +88,12 @@ def bench_fleet() -> Iterator[BenchFleet]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def cpu_s(pid: int) -> float:
+    """Return the processor seconds a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_mb(pid: int) -> float:
     """Return a process's resident memory in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -14,7 +14,7 @@ from pathlib import Path
 # This file shares its name with a standard module, so its folder must not be searched.
 sys.path[0] = str(Path(__file__).parents[1])
 
-from benchmarks.fleet import BenchFleet, bench_fleet, write_tasks
+from benchmarks.fleet import BenchFleet, bench_fleet, cpu_s, write_tasks
 
 from benchflow_client import JobSpec
 
@@ -28,7 +28,7 @@ def measure_empty(fleet: BenchFleet, trials: int, window: int, slots: int) -> No
     fleet.start_workers(1, slots=slots, queues="null,control")
     tasks = write_tasks(fleet.folder / "tasks", 100)
     spec = JobSpec(tasks=str(tasks), agent=["nop"], tries=trials // 100, concurrency=window, sandbox="null")
-    idle_mb = fleet.rss_mb()
+    idle_mb, idle_cpu_s = fleet.rss_mb(), cpu_s(fleet.workers[0])
     with fleet.client as client:
         client.workers()
         start = time.monotonic()
@@ -39,12 +39,14 @@ def measure_empty(fleet: BenchFleet, trials: int, window: int, slots: int) -> No
             peak_mb = max(peak_mb, fleet.rss_mb())
             time.sleep(0.2)
         finished_s = time.monotonic() - start
+        worker_ms = 1000 * (cpu_s(fleet.workers[0]) - idle_cpu_s) / trials
         summary = handle.wait()
         closed_s = time.monotonic() - start
     redis_mb = fleet.redis.info("memory")["used_memory_peak"] / 1e6
     print(f"trials              {trials} (window {window}, 1 worker, {slots} slots)")
     print(f"submit to prompt    {submitted_s:.2f} s")
     print(f"rate                {trials / finished_s:.0f} trials/s")
+    print(f"CPU a trial         {worker_ms:.1f} ms worker, {1000 * cpu_s(fleet.server.pid) / trials:.1f} ms Redis")
     print(f"summary after last  {closed_s - finished_s:.2f} s")
     print(f"Redis peak          {redis_mb:.0f} MB")
     print(f"worker RSS          {idle_mb:.0f} MB idle, {peak_mb:.0f} MB peak")
