@@ -120,6 +120,7 @@ def pack_context(folder: Path | None, extra: Sequence[ContextFile]) -> IO[bytes]
                 entry = tarfile.TarInfo(item.name)
                 entry.size, entry.mtime = len(content), _FIXED_TIME
                 archive.addfile(entry, io.BytesIO(content))
+            end = archive.offset
     except OSError as error:
         file.close()
         raise SandboxError(
@@ -127,6 +128,9 @@ def pack_context(folder: Path | None, extra: Sequence[ContextFile]) -> IO[bytes]
             f"The build context {folder} cannot be read: {error.strerror or error} ({error.filename}).",
             hint="Check the files and their permissions.",
         ) from error
+    # The engine stops reading at the end mark. With padding behind it the request would never be
+    # read to its end, and then engine 20.10 does not notice that the client gave up the build.
+    file.truncate(end + 2 * tarfile.BLOCKSIZE)
     file.seek(0)
     return file
 

@@ -24,6 +24,7 @@ Sink = Callable[[bytes], None]
 
 _POLL_S = 1.0  # first look whether a command ended whose pipe is still open; shorter commands cost no look
 _GRACE_S = 0.5  # after the end of a command, for output still on its way
+_DEATH_S = 10.0  # for the engine to notice the end of a killed command, on a loaded host
 _CHUNK_BYTES = 1 << 16
 _STDERR = 2
 _REFUSED = re.compile(rb"OCI runtime exec failed: |unable to find (user|group) |.*: no matching entries in ")
@@ -114,9 +115,9 @@ class DockerExec:
             delay_s = min(delay_s * 2, _POLL_S / 2)
         return code
 
-    async def drain(self) -> None:
-        """Read what is still on its way from a command that was killed."""
-        await asyncio.wait({self._reading()}, timeout=_GRACE_S)
+    async def has_ended(self) -> bool:
+        """Read what is still on its way from a command that was killed, and return whether it is dead."""
+        return await self.follow(_DEATH_S) is not None
 
     async def close(self) -> None:
         """Stop moving streams and close the connection; the command itself is left alone."""
@@ -130,7 +131,7 @@ class DockerExec:
 
     def _reading(self) -> asyncio.Task[None]:
         if self._pump is None:
-            raise AssertionError("start comes before follow and drain")
+            raise AssertionError("start comes before follow")
         return self._pump
 
     async def _exit_code(self) -> int | None:

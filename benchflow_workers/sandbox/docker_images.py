@@ -348,7 +348,8 @@ def _raise_missing(name: str, why: str) -> NoReturn:
 
 
 def _raise_failed(build: _Build, progress: _Progress, reason: str) -> NoReturn:
-    number, _, instruction = progress.step.partition(" : ")
+    counter, _, instruction = progress.step.partition(" : ")
+    number = counter.partition("/")[0]  # the engine counts its own steps for labels into the total
     tail = "\n".join(f"  | {line}" for line in progress.lines)
     if instruction.upper().startswith("FROM "):
         raise SandboxError(

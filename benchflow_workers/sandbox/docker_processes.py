@@ -45,10 +45,12 @@ exit 1
 """
 _KILL_TAG = """
 tag=$1
+command -v grep >/dev/null || exit 2
 chosen() { if grep -q "$tag" /proc/$1/environ; then hit=1; fi; }
 """
 _KILL_USER = """
 uid=$1; keeper=$2
+command -v tr >/dev/null || exit 2
 chosen() {
   case $uids in *" $uid "*) hit=1;; *) return;; esac
   if [ "$parent" = 1 ] && [ "$(tr '\\0' ' ' </proc/$1/cmdline)" = "$keeper " ]; then hit=; fi

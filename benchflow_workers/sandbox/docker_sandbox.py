@@ -25,7 +25,7 @@ from benchflow_workers.sandbox.docker_exec import (
     split_parts,
 )
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
-from benchflow_workers.sandbox.docker_processes import ContainerProcesses
+from benchflow_workers.sandbox.docker_processes import KEEPER, ContainerProcesses
 from benchflow_workers.sandbox.output import CappedOutput
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _KILLED = 128 + 9
+_NOT_FOUND = 127
 _REMOVE_DEADLINE_S = 30.0
 _TRANSFER_TIMEOUT_S = 900.0
 _TMPFS = ("/dev", "/proc", "/sys")  # mounts of every container; the engine's archive calls look beneath them
@@ -116,8 +117,7 @@ class DockerSandbox:
         return code
 
     async def _end_late(self, execution: DockerExec) -> None:
-        if await self._processes.kill_tagged(execution.tag):
-            await execution.drain()
+        if await self._processes.kill_tagged(execution.tag) and await execution.has_ended():
             return
         await self._http.call(Request("POST", f"/containers/{self._id}/kill"))
         raise SandboxError(
@@ -245,6 +245,12 @@ class DockerSandbox:
             raise self._lost(error.message) from error
         state = found["State"]
         if not state["Running"]:
+            if state.get("ExitCode") == _NOT_FOUND:
+                raise SandboxError(
+                    "sandbox.start_failed",
+                    f"Container {self._id[:12]} ended at once: its image has no program {KEEPER[0]!r} on PATH.",
+                    hint="The program keeps the container alive; add it to the image.",
+                )
             memory = ", out of memory" if state.get("OOMKilled") else ""
             raise self._lost(f"it ended with exit code {state.get('ExitCode')}{memory}")
 
