@@ -19,6 +19,7 @@ from benchflow_client.schema.task_types import (
     DelayS,
     EnvMap,
     Flag,
+    FreeMap,
     ImageName,
     Mebibytes,
     NetworkMode,
@@ -187,7 +188,7 @@ class SandboxTable(_Table):
     storage_mb: Mebibytes | None = Field(default=10240, description="Disk in MiB; None = no limit.")
     gpus: Count = Field(default=0, description="Number of GPUs.")
     gpu_types: tuple[str, ...] | None = Field(default=None, description="Acceptable types; None = any.")
-    tpu: dict[str, Any] | None = Field(default=None, description="TPU request; None = none.")
+    tpu: FreeMap | None = Field(default=None, description="TPU request; None = none.")
     network_mode: NetworkMode = Field(default="public", description="What the sandbox may reach.")
     allowed_hosts: tuple[AllowedHost, ...] = Field(
         default=(), validate_default=True, description="Hosts of an allowlist."
@@ -262,7 +263,7 @@ class VerifierTable(_Table):
     submission_files: tuple[AbsolutePath, ...] = Field(
         default=(), description="Keep only these absolute paths."
     )
-    collect: tuple[dict[str, Any], ...] = Field(
+    collect: tuple[FreeMap, ...] = Field(
         default=(), description="Commands that add to the verdict; kept so that the gate can refuse them."
     )
 
@@ -321,14 +322,14 @@ class TaskConfig(_Table):
 
     schema_version: str = Field(default="1.3", description="Version of the format; only major 1 is read.")
     task: PackageTable = Field(default_factory=PackageTable, description="Identity as a package.")
-    metadata: dict[str, Any] = Field(default_factory=dict, description="Free map: difficulty, tags, ...")
+    metadata: FreeMap = Field(default_factory=dict, description="Free map: difficulty, tags, ...")
     source: str | None = Field(default=None, description="Where the task comes from; None = not said.")
     agent: AgentTable = Field(default_factory=AgentTable, description="The agent's turn.")
     verifier: VerifierTable = Field(default_factory=VerifierTable, description="How a verdict is reached.")
     sandbox: SandboxTable = Field(default_factory=SandboxTable, description="The machine it needs.")
     oracle: OracleTable = Field(default_factory=OracleTable, description="The reference solution.")
-    reward: dict[str, Any] = Field(default_factory=dict, description="Declared range and aggregate policy.")
-    steps: tuple[dict[str, Any], ...] | None = Field(
+    reward: FreeMap = Field(default_factory=dict, description="Declared range and aggregate policy.")
+    steps: tuple[FreeMap, ...] | None = Field(
         default=None, description="Steps of a multi-step task; None = one step."
     )
     multi_step_reward_strategy: Literal["mean", "final"] | None = Field(

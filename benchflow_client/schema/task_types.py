@@ -7,6 +7,7 @@ type is refused where it is read and not met hours later.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -55,6 +56,15 @@ def _variable_name(value: str) -> str:
     if not value or "=" in value or "\0" in value:
         raise ValueError("expected a variable name: not empty, no '='")
     return value
+
+
+def finite(value: Any) -> Any:
+    """Return plain data with inf and nan as text, since JSON has neither."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def is_ip(host: str) -> bool:
@@ -136,6 +146,9 @@ PlainText = Annotated[str, AfterValidator(_no_nul)]
 
 ImageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@+-]*$", max_length=1024)]
 """A container image: `name`, `name:tag` or `registry/name@sha256:...`."""
+
+FreeMap = Annotated[dict[str, Any], AfterValidator(finite)]
+"""Data with a meaning for others; it stays the same through JSON."""
 
 EnvMap = dict[Annotated[str, AfterValidator(_variable_name)], PlainText]
 """Variables; a value that is wholly `${NAME}` or `${NAME:-default}` is filled in on the worker."""

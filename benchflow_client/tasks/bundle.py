@@ -180,7 +180,7 @@ def unpack(
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".unpack-"))
         try:
-            with open(bundle, "rb") as file:
+            with _opened(bundle) as file:
                 _check_digest(file, digest)
                 _extract(file, staging, limit_bytes)
             staging.chmod(0o755)
@@ -189,6 +189,14 @@ def unpack(
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise _store_error(str(folder), error) from error
+
+
+def _opened(bundle: Path) -> BufferedReader:
+    try:
+        return open(bundle, "rb")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(f"The bundle {shown_name(str(bundle))} cannot be read: {reason}.") from error
 
 
 def _publish(staging: Path, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from benchflow_client.schema.base import Record
-from benchflow_client.schema.task_types import EnvMap, PlainText, TimeoutS
+from benchflow_client.schema.task_types import EnvMap, FreeMap, PlainText, TimeoutS, finite
 from benchflow_client.tasks.config import validate
 from benchflow_client.tasks.findings import Findings, nearest
 from benchflow_client.tasks.raw import Raw
@@ -78,7 +78,7 @@ class SimulatedUser(Record):
 
     model: str | None = Field(default=None, description="Model that plays the user; None = scripted.")
     stop_rule: str | None = Field(default=None, description="Ends with -<n>-rounds; None = 5 rounds.")
-    private_facts: dict[str, Any] = Field(default_factory=dict, description="What only the user knows.")
+    private_facts: FreeMap = Field(default_factory=dict, description="What only the user knows.")
 
     @field_validator("stop_rule")
     @classmethod
@@ -124,7 +124,7 @@ def read_document(raw: Raw, findings: Findings) -> dict[str, Any]:
     kept = document.model_dump(mode="json", exclude_unset=True, include=set(given))
     if "scenes" in kept:
         kept["scenes"] = [{"name": f"scene-{i}", **scene} for i, scene in enumerate(kept["scenes"], start=1)]
-    return kept | ({"benchflow": benchflow} if benchflow else {})
+    return kept | ({"benchflow": finite(benchflow)} if benchflow else {})
 
 
 def _check_roles(document: _Document, raw: Raw, findings: Findings) -> None:

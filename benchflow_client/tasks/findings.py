@@ -43,6 +43,15 @@ def shown_name(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
+def is_utf8(name: str) -> bool:
+    """Return whether a name from the disk or the command line can be written as UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shown_value(value: Any) -> str:
     """Return a value as it could be written in a task file, shortened to one line."""
     text = json.dumps(value, ensure_ascii=False, default=str).replace("NaN", "nan").replace("Infinity", "inf")

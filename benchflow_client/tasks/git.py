@@ -45,6 +45,15 @@ _SETTINGS = (
 )
 
 
+_WITH_HEADER = """
+IFS= read -r header
+export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=http.extraHeader GIT_CONFIG_VALUE_0="$header"
+export GIT_CONFIG_KEY_1=http.followRedirects GIT_CONFIG_VALUE_1=false
+exec git "$@" < /dev/null
+"""
+"""Starts Git with a header read from standard input: in no argv, in no file, and sent to nobody else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkout:
     """What to fetch: address without credential, ref (None = default branch), Authorization header."""
@@ -82,11 +91,9 @@ def checkout(wanted: Checkout, *, cache_dir: Path, deadline_s: float) -> Tree:
         ready = cache_dir / "trees" / digest / (wanted.ref or "")
         if wanted.ref and _COMMIT.fullmatch(wanted.ref) and ready.is_dir():
             return Tree(ready, wanted.ref)
-        with (
-            _lock(cache_dir / f"{digest}.lock", ends_at),
-            _credential_file(wanted.credential, cache_dir) as settings,
-        ):
-            git = _Git(wanted.url, cache_dir / f"{digest}.git", settings, ends_at)
+        with _lock(cache_dir / f"{digest}.lock", ends_at):
+            git = _Git(wanted.url, cache_dir / f"{digest}.git", wanted.credential, ends_at)
+            _remove_leftovers(git.store, cache_dir / "trees" / digest)
             commit = _fetched(git, wanted.ref)
             return Tree(_tree(git, commit, cache_dir / "trees" / digest), commit)
     except OSError as error:
@@ -113,18 +120,12 @@ def _lock(path: Path, ends_at: float) -> Generator[None]:
         yield
 
 
-@contextmanager
-def _credential_file(credential: SecretStr | None, folder: Path) -> Generator[tuple[str, ...]]:
-    """Yield Git settings that carry a credential in a private file, which is gone afterwards."""
-    if credential is None:
-        yield ()
-        return
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".header-") as file:  # mode 0600
-        file.write(
-            f'[http]\n\textraHeader = "Authorization: {credential.get_secret_value()}"\n\tfollowRedirects = false\n'
-        )
-        file.flush()
-        yield (f"include.path={file.name}",)
+def _remove_leftovers(store: Path, trees: Path) -> None:
+    """Remove what a killed process left; called with the repository's lock held, so nobody is at work."""
+    for lock in (*store.glob("*.lock"), *(store / "refs").rglob("*.lock")):
+        lock.unlink(missing_ok=True)
+    for staging in trees.glob(".new-*"):
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class _Git:
 
     url: str
     store: Path
-    settings: tuple[str, ...]
+    credential: SecretStr | None
     ends_at: float
 
     def run(self, *arguments: str, environment: Sequence[str] = ()) -> str:
@@ -156,17 +157,18 @@ class _Git:
         return self._finish(arguments, ())[0] == 0
 
     def _finish(self, arguments: Sequence[str], environment: Sequence[str]) -> tuple[int, str, str]:
-        settings = [word for setting in (*_SETTINGS, *self.settings) for word in ("-c", setting)]
-        argv = ["env", *_ENVIRONMENT, *environment, "git", *settings, f"--git-dir={self.store}", *arguments]
+        secret = "" if self.credential is None else f"Authorization: {self.credential.get_secret_value()}\n"
+        launch = ("sh", "-c", _WITH_HEADER, "git") if secret else ("git",)
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
+            ["env", *_ENVIRONMENT, *environment, *launch, *settings, f"--git-dir={self.store}", *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # no terminal to ask on, and one group to kill
         )
         try:
-            output, errors = process.communicate(timeout=max(0.0, self.ends_at - time.monotonic()))
+            output, errors = process.communicate(secret.encode(), max(0.0, self.ends_at - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise SourceError(
                 f"Git did not finish reading {self.url} in time.", hint="Check your network, or try again."

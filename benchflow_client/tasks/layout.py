@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchflow_client.schema.task_types import finite
 from benchflow_client.tasks.dockerfile import missing_sources
 from benchflow_client.tasks.findings import Findings, place, shown_name
 from benchflow_client.tasks.raw import value_at
@@ -46,10 +47,12 @@ def read_layout(folder: Path, findings: Findings) -> Layout:
 
 
 def _is_file(folder: Path, name: str, findings: Findings) -> bool:
-    path = folder / name
-    if os.path.lexists(path) and not os.path.isfile(path):
+    path = os.path.join(folder, name)
+    if os.path.isfile(path):
+        return True
+    if os.path.lexists(path):
         findings.problem(f"{name}: expected a regular file")
-    return os.path.isfile(path)
+    return False
 
 
 def _choose(folder: Path, native: str, split_form: str, findings: Findings) -> str | None:
@@ -132,4 +135,5 @@ def read_strategy(folder: Path, findings: Findings) -> dict[str, Any]:
         path = ("verifier", "default_strategy")
         findings.problem(raw.says(path, f"expected one of {', '.join(map(str, strategies))}", chosen))
         return {}
-    return {"name": chosen, **strategy}
+    kept: dict[str, Any] = finite({**strategy, "name": chosen})
+    return kept

@@ -25,6 +25,7 @@ def lint(folder: Path, task: Task) -> tuple[str, ...]:
         *_solution(folder, task),
         *_scripts(folder),
         *_placeholders(folder, task),
+        *_left_behind(folder),
     )
 
 
@@ -92,3 +93,11 @@ def _placeholders(folder: Path, task: Task) -> Iterator[str]:
     for name in (prompt, *scripts):
         if _PLACEHOLDER in (peek_text(folder / name) or ""):
             yield f"{name}: still holds {_PLACEHOLDER} ...]"
+
+
+def _left_behind(folder: Path) -> Iterator[str]:
+    """Yield repositories inside the build context, which no bundle holds."""
+    for parent, names, _ in os.walk(folder / "environment"):
+        if ".git" in names:
+            path = os.path.relpath(os.path.join(parent, ".git"), folder)
+            yield f"{shown_name(path)}: stays behind when the task travels; pack it as a tar, or clone it in the Dockerfile"

@@ -12,7 +12,7 @@ from benchflow_client.errors import TaskError
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_client.tasks.config import validate, validate_leniently
 from benchflow_client.tasks.document import DOCUMENT_KEYS, read_document
-from benchflow_client.tasks.findings import Findings, shown_name, shown_value
+from benchflow_client.tasks.findings import Findings, is_utf8, shown_name, shown_value
 from benchflow_client.tasks.layout import (
     Layout,
     check_context,
@@ -67,7 +67,7 @@ def read_task(folder: Path) -> Task:
     if not there:
         raise _not_a_task(folder)
     task = _read(folder, there, findings)
-    if findings.problems or task is None:
+    if task is None:
         raise _unreadable(name, tuple(findings.problems))
     return task
 
@@ -89,7 +89,7 @@ def _unreadable(name: str, problems: tuple[str, ...]) -> TaskError:
 
 
 def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
-    """Return the task, or None when its declaration cannot be read at all."""
+    """Return the task, or None when there are problems."""
     for obstacle in obstacles(folder):
         findings.problem(obstacle)
     layout = read_layout(folder, findings)
@@ -101,7 +101,9 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
         document = document | {"verifier_strategy": strategy}
     if not declared.has_image and not layout.has_compose:
         _check_image(folder, layout, findings)
-    if declared.config is None or not _is_text(folder.name, findings):
+    if not is_utf8(folder.name):
+        findings.problem("the name of the folder is not UTF-8; rename it")
+    if findings.problems or declared.config is None:
         return None
     _warn(folder, declared.config, layout, findings)
     return Task(
@@ -117,15 +119,6 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
         ignored_keys=declared.ignored_keys,
         warnings=tuple(findings.warnings),
     )
-
-
-def _is_text(name: str, findings: Findings) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        findings.problem("the name of the folder is not UTF-8; rename it")
-        return False
-    return True
 
 
 def _read_toml(folder: Path, findings: Findings) -> _Declared:
@@ -223,7 +216,9 @@ def _check_image(folder: Path, layout: Layout, findings: Findings) -> None:
     """Refuse a task without anything to start a sandbox from, or whose build is known to fail."""
     if layout.has_dockerfile:
         check_context(folder, findings)
-    elif not any(problem.startswith(("environment:", "environment/Dockerfile:")) for problem in findings.problems):
+    elif not any(
+        problem.startswith(("environment:", "environment/Dockerfile:")) for problem in findings.problems
+    ):
         findings.problem(
             "environment/Dockerfile: missing; add it (or docker-compose.yaml), or name a ready image as docker_image"
         )

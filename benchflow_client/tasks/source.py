@@ -26,7 +26,7 @@ from pydantic import SecretStr
 
 from benchflow_client.errors import SourceError
 from benchflow_client.schema.plan import SourceInfo
-from benchflow_client.tasks.findings import shown_name, suggestion
+from benchflow_client.tasks.findings import is_utf8, shown_name, suggestion
 from benchflow_client.tasks.git import Checkout, checkout
 
 DEADLINE_S = 600.0
@@ -83,7 +83,7 @@ def resolve(text: str, *, cache_dir: Path, deadline_s: float = DEADLINE_S) -> Re
     """
     local = Path(os.path.expanduser(text))
     if text.strip() and os.path.lexists(local):
-        return ResolvedSource(local, SourceInfo(path=text))
+        return ResolvedSource(local, SourceInfo(path=text if is_utf8(text) else shown_name(text)))
     source = parse_source(text)
     found = checkout(
         Checkout(source.url, source.ref, source.credential),
@@ -101,9 +101,9 @@ def parse_source(text: str) -> GitSource:
     Raises:
         SourceError: It follows no line of the grammar.
     """
-    if not text.strip() or "\0" in text:
+    if not text.strip() or "\0" in text or not is_utf8(text):
         raise SourceError(
-            "The task source is empty, or holds a NUL character.",
+            "The task source is empty, or no text a path can have.",
             hint="Give a folder of tasks, or org/repo/folder@ref.",
         )
     scheme, separator, _ = text.partition("://")

@@ -64,5 +64,4 @@ def _read_bytes(path: Path, limit_bytes: int) -> bytes | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit_bytes:
             return None
-        data = file.read(limit_bytes + 1)
-    return data if len(data) <= limit_bytes else None
+        return file.read(status.st_size)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchflow_client.tasks.findings import shown_name
+from benchflow_client.tasks.findings import is_utf8, shown_name
 
 LEFT_OUT = frozenset({".git", "__pycache__", ".DS_Store"})
 """Names that never belong to a task: version control, caches, desktop files."""
@@ -45,11 +45,11 @@ def walk(folder: Path) -> Iterator[Entry]:
 
     Never raises for what is on disk: a folder that cannot be listed is an entry.
     """
-    pending = [""]
+    root, pending = os.fspath(folder), [""]
     while pending:
         parent = pending.pop()
         try:
-            with os.scandir(folder / parent) as found:
+            with os.scandir(os.path.join(root, parent)) as found:
                 children = sorted(found, key=lambda child: os.fsencode(child.name), reverse=True)
         except OSError as error:
             yield Entry(parent or ".", "unreadable", error.strerror or str(error))
@@ -107,7 +107,7 @@ def obstacles(folder: Path) -> tuple[str, ...]:
 
 
 def _obstacle(root: str, entry: Entry) -> str:
-    if not _is_utf8(entry.path):
+    if not is_utf8(entry.path):
         return "the name is not UTF-8"
     if entry.kind == "special":
         return "a device, socket or pipe cannot be copied"
@@ -118,17 +118,9 @@ def _obstacle(root: str, entry: Entry) -> str:
     return ""
 
 
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _leaves(root: str, link: Entry) -> bool:
     """Return whether a link points outside, by its text or through other links."""
-    if not stays_inside(link.path, link.detail) or not _is_utf8(link.detail):
+    if not stays_inside(link.path, link.detail) or not is_utf8(link.detail):
         return True
     real = os.path.realpath(os.path.join(root, link.path))
     return real != root and not real.startswith(root.rstrip("/") + "/")

@@ -248,7 +248,7 @@ def test_damaged_and_foreign_files_are_refused(make_task, tmp_path):
             unpack(tmp_path / name, tmp_path / "copy")
     with pytest.raises(TaskError, match="its digest is"):
         unpack(tmp_path / "cut.tar", tmp_path / "copy", digest=bundle.digest)
-    with pytest.raises(StoreError, match="cannot be written: No such file"):
+    with pytest.raises(StoreError, match="cannot be read: No such file"):
         unpack(tmp_path / "absent.tar", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 

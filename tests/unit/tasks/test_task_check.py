@@ -75,6 +75,14 @@ def test_test_script_that_never_mentions_a_reward_is_pointed_out(make_task):
     assert warnings_of(delegating) == ()
 
 
+def test_repository_inside_the_build_context_is_pointed_out(make_task):
+    folder = make_task({"environment/repo/.git/HEAD": "ref: x"})
+
+    assert warnings_of(folder) == (
+        "environment/repo/.git: stays behind when the task travels; pack it as a tar, or clone it in the Dockerfile",
+    )
+
+
 def test_windows_line_ends_missing_scripts_and_template_marks_are_pointed_out(make_task):
     files = {
         "tests/test.sh": None,

@@ -73,7 +73,8 @@ def test_grammar(text, expected):
     ("text", "message"),
     [
         ("", "is empty"),
-        ("a\0b", "is empty, or holds a NUL"),
+        ("a\0b", "is empty, or no text a path can have"),
+        ("https://a.org/\udcff", "is empty, or no text a path can have"),
         ("ext::sh -c x", "names a transport that is never run"),
         ("ftp://a.org/x", "has an address that is never fetched"),
         ("https://a.org:x/y", "has no valid address"),
@@ -230,6 +231,29 @@ def test_missing_git_is_told(repository, tmp_path, monkeypatch):
 
     with pytest.raises(SourceError, match="Git is not installed"):
         resolve(f"{repository}@v1", cache_dir=tmp_path / "cache")
+
+
+def test_what_a_killed_fetch_left_is_removed(repository, tmp_path):
+    resolve(f"{repository}@v1", cache_dir=tmp_path / "cache")
+    (store,) = (tmp_path / "cache" / "git").glob("*.git")
+    (trees,) = (tmp_path / "cache" / "git" / "trees").iterdir()
+    (store / "shallow.lock").touch()
+    (trees / ".new-x").mkdir()
+
+    found = resolve(f"{repository}/tasks/two@v2", cache_dir=tmp_path / "cache")
+
+    assert (found.path / "v").read_text() == "2\n"
+    assert not (trees / ".new-x").exists()
+
+
+def test_existing_folder_whose_name_is_no_text_is_shown_escaped(tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff"))
+    folder.mkdir()
+
+    found = resolve(str(folder), cache_dir=tmp_path / "cache")
+
+    assert found.path == folder
+    assert found.info.path.endswith("bad\\udcff'")
 
 
 def resolve_one(arguments: tuple[str, str]) -> str:

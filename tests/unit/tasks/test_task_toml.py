@@ -281,9 +281,11 @@ def test_crlf_and_byte_order_mark_are_tolerated(make_task):
 
 
 def test_free_maps_keep_plain_data(make_task):
-    task = read_task(make_task({"task.toml": "[metadata]\nwhen = 2026-01-02\nlist = [1, {a = 2.5}]\n"}))
+    task = read_task(
+        make_task({"task.toml": "[metadata]\nwhen = 2026-01-02\nlist = [1, {a = 2.5}]\nodd = inf\n"})
+    )
 
-    assert task.config.metadata == {"when": "2026-01-02", "list": [1, {"a": 2.5}]}
+    assert task.config.metadata == {"when": "2026-01-02", "list": [1, {"a": 2.5}], "odd": "inf"}
     assert type(task).model_validate_json(task.model_dump_json()) == task
 
 
