@@ -85,7 +85,7 @@ def about(task: Task, root: Path, **changes: Any) -> VerifyContext:
     return VerifyContext(task=task, task_dir=root, **{**fields, **changes})
 
 
-def tests_of(task: Task, root: Path, script: str | Path) -> None:
+def place_tests(task: Task, root: Path, script: str | Path) -> None:
     """Put a test script, or a case's tests, into a task's folder."""
     folder = root / str(task.verifier_dir)
     if isinstance(script, Path):
@@ -116,7 +116,7 @@ async def test_a_control_is_verified_in_one_command(
 ) -> None:
     task = make_task()
     shutil.copytree(cases / "16-plain" / "solution", tmp_path / "solution")
-    tests_of(task, tmp_path, cases / "16-plain" / "tests")
+    place_tests(task, tmp_path, cases / "16-plain" / "tests")
     oracle = AgentContext(task, tmp_path, AgentSpec(name="oracle"), None, {}, {}, 30, "root")
     await sandbox.put(OracleAgent().uploads(oracle))
     await OracleAgent().run(sandbox, oracle)
@@ -132,7 +132,7 @@ async def test_a_control_is_verified_in_one_command(
 async def test_an_agent_that_did_nothing_gets_a_zero(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, cases: Path, shell: Shell
 ) -> None:
-    tests_of(make_task(), tmp_path, cases / "16-plain" / "tests")
+    place_tests(make_task(), tmp_path, cases / "16-plain" / "tests")
     await agent_ready(sandbox, shell)
 
     _, verdict = await verify(sandbox, about(make_task(), tmp_path, agent_user="agent"), tmp_path / "logs")
@@ -159,7 +159,7 @@ async def test_a_known_fault_is_scored_or_named(
     rewards: dict[str, float] | None,
     code: str | None,
 ) -> None:
-    tests_of(make_task(), tmp_path, cases / case / "tests")
+    place_tests(make_task(), tmp_path, cases / case / "tests")
 
     _, verdict = await verify(sandbox, about(make_task(), tmp_path), tmp_path / "logs")
 
@@ -173,7 +173,7 @@ async def test_a_known_fault_is_scored_or_named(
 async def test_a_zero_because_no_tool_could_be_fetched_is_suspected(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, cases: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, cases / "12-tools-not-there" / "tests")
+    place_tests(make_task(), tmp_path, cases / "12-tools-not-there" / "tests")
 
     _, verdict = await verify(sandbox, about(make_task(), tmp_path), tmp_path / "logs")
 
@@ -184,7 +184,7 @@ async def test_a_zero_because_no_tool_could_be_fetched_is_suspected(
 async def test_tests_that_never_end_are_stopped_and_are_no_zero(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, cases: Path, case: str, shell: Shell
 ) -> None:
-    tests_of(make_task(), tmp_path, cases / case / "tests")
+    place_tests(make_task(), tmp_path, cases / case / "tests")
     watched, began = Watched(sandbox), time.monotonic()
 
     run, verdict = await verify(watched, about(make_task(), tmp_path, timeout_s=3), tmp_path / "logs")
@@ -204,7 +204,7 @@ async def test_tests_that_never_end_are_stopped_and_are_no_zero(
 async def test_a_dead_channel_is_tried_once_more_without_the_agent(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, agent_user: str | None
 ) -> None:
-    tests_of(make_task(), tmp_path, PASS)
+    place_tests(make_task(), tmp_path, PASS)
     watched = Watched(sandbox, wedged=1)
     context = about(make_task(), tmp_path, timeout_s=5, setup_timeout_s=3, agent_user=agent_user)
 
@@ -217,7 +217,7 @@ async def test_a_dead_channel_is_tried_once_more_without_the_agent(
 async def test_a_channel_that_stays_dead_is_the_sandboxs_fault(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, PASS)
+    place_tests(make_task(), tmp_path, PASS)
     context = about(make_task(), tmp_path, timeout_s=1, setup_timeout_s=1)
 
     run = await ScriptVerifier().run(Watched(sandbox, wedged=2), context)
@@ -230,7 +230,7 @@ async def test_a_channel_that_stays_dead_is_the_sandboxs_fault(
 async def test_much_output_is_bounded_with_head_tail_and_a_marker(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, cases: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, cases / "24-much-output" / "tests")
+    place_tests(make_task(), tmp_path, cases / "24-much-output" / "tests")
 
     run, verdict = await verify(sandbox, about(make_task(), tmp_path, timeout_s=60), tmp_path / "logs")
 
@@ -245,7 +245,7 @@ async def test_nothing_of_the_agent_acts_while_the_tests_run(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, cases: Path, shell: Shell
 ) -> None:
     case = cases / "40-agent-leaves-writer"
-    tests_of(make_task(), tmp_path, case / "tests")
+    place_tests(make_task(), tmp_path, case / "tests")
     agent = AgentContext(
         make_task(), tmp_path, AgentSpec(name="bots/agent.sh"), case / "agent.sh", {}, {}, 20, "agent"
     )
@@ -264,7 +264,7 @@ async def test_nothing_of_the_agent_acts_while_the_tests_run(
 async def test_an_agent_that_cannot_be_stopped_gets_no_verdict(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, code: str, raised: str
 ) -> None:
-    tests_of(make_task(), tmp_path, PASS)
+    place_tests(make_task(), tmp_path, PASS)
 
     with pytest.raises((SandboxError, VerifierError)) as caught:
         await ScriptVerifier().run(
@@ -291,7 +291,7 @@ async def test_what_an_agent_planted_is_gone_and_what_the_image_brought_is_there
         "echo 1 > /logs/verifier/reward.txt; echo x > /logs/verifier/.hidden"
     )
     await shell(sandbox, plant, user="agent")
-    tests_of(
+    place_tests(
         make_task(),
         tmp_path,
         "ls -A /app /app/deep /tmp /home/agent /logs/verifier; stat -c %U /app/real/file\n",
@@ -314,7 +314,7 @@ async def test_conftests_stay_where_the_author_wants_them(
     task = make_task(verifier={"hardening": {"cleanup_conftests": False}})
     await agent_ready(sandbox, shell)
     await shell(sandbox, "touch /app/conftest.py", user="agent")
-    tests_of(task, tmp_path, "test -e conftest.py && " + PASS)
+    place_tests(task, tmp_path, "test -e conftest.py && " + PASS)
 
     _, verdict = await verify(sandbox, about(task, tmp_path, agent_user="agent"), tmp_path / "logs")
 
@@ -327,7 +327,7 @@ async def test_tests_an_agent_with_roots_rights_wrote_are_replaced(
     await shell(
         sandbox, "mkdir -p /tests; echo x > /tests/planted; rm -rf /logs/verifier; ln -s /etc /logs/verifier"
     )
-    tests_of(make_task(), tmp_path, "ls /tests; ls -ld /logs/verifier; " + PASS)
+    place_tests(make_task(), tmp_path, "ls /tests; ls -ld /logs/verifier; " + PASS)
 
     run, verdict = await verify(sandbox, about(make_task(), tmp_path, agent_user="root"), tmp_path / "logs")
 
@@ -340,7 +340,7 @@ async def test_native_tests_are_found_under_both_names(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
     task = make_task(native=True)
-    tests_of(task, tmp_path, "#!/bin/sh\necho $0 $BENCHFLOW_VERIFIER_DIR $(readlink /tests); " + PASS)
+    place_tests(task, tmp_path, "#!/bin/sh\necho $0 $BENCHFLOW_VERIFIER_DIR $(readlink /tests); " + PASS)
 
     run, verdict = await verify(sandbox, about(task, tmp_path), tmp_path / "logs")
 
@@ -354,7 +354,7 @@ async def test_tests_run_as_the_user_the_task_names(
 ) -> None:
     task = make_task(verifier={"user": "nobody"})
     await agent_ready(sandbox, shell)
-    tests_of(task, tmp_path, "id -un; umask; pwd; " + PASS)
+    place_tests(task, tmp_path, "id -un; umask; pwd; " + PASS)
 
     run, verdict = await verify(sandbox, about(task, tmp_path, agent_user=agent_user), tmp_path / "logs")
 
@@ -375,7 +375,7 @@ async def test_tests_run_as_the_user_the_task_names(
 async def test_a_test_script_is_run_by_what_can_run_it(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, script: str
 ) -> None:
-    tests_of(make_task(), tmp_path, script)
+    place_tests(make_task(), tmp_path, script)
 
     _, verdict = await verify(sandbox, about(make_task(), tmp_path), tmp_path / "logs")
 
@@ -385,7 +385,7 @@ async def test_a_test_script_is_run_by_what_can_run_it(
 async def test_streams_come_in_order_and_standard_input_is_empty(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, "cat; echo one; echo two >&2; echo three; " + PASS)
+    place_tests(make_task(), tmp_path, "cat; echo one; echo two >&2; echo three; " + PASS)
 
     run, _ = await verify(sandbox, about(make_task(), tmp_path), tmp_path / "logs")
 
@@ -396,7 +396,7 @@ async def test_tests_see_their_variables_and_trusted_programs_only(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
     script = "echo $PATH; echo [$PYTHONPATH] $TOKEN $BENCHFLOW_TASK_ID $BENCHFLOW_AGENT_CWD $HOME\n"
-    tests_of(make_task(), tmp_path, script)
+    place_tests(make_task(), tmp_path, script)
 
     run, _ = await verify(sandbox, about(make_task(), tmp_path, env={"TOKEN": "t"}), tmp_path / "logs")
 
@@ -410,7 +410,7 @@ async def test_a_task_may_set_its_own_search_paths(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
     env = {"PATH": "/opt/tools:/usr/bin:/bin", "PYTHONPATH": "/app/lib"}
-    tests_of(make_task(), tmp_path, "echo $PATH $PYTHONPATH\n")
+    place_tests(make_task(), tmp_path, "echo $PATH $PYTHONPATH\n")
 
     run, _ = await verify(sandbox, about(make_task(), tmp_path, env=env), tmp_path / "logs")
 
@@ -423,7 +423,7 @@ async def test_a_deleted_workspace_is_made_again_for_the_tests(
 ) -> None:
     await agent_ready(sandbox, shell)
     await sandbox.exec(Command(("rm", "-rf", "/app"), timeout_s=30, workdir="/"))
-    tests_of(make_task(), tmp_path, "pwd; ls -A; " + PASS)
+    place_tests(make_task(), tmp_path, "pwd; ls -A; " + PASS)
 
     run, verdict = await verify(
         sandbox, about(make_task(), tmp_path, agent_user=agent_user), tmp_path / "logs"
@@ -436,7 +436,7 @@ async def test_a_deleted_workspace_is_made_again_for_the_tests(
 async def test_large_tests_go_by_the_sandboxs_own_transfer(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, "stat -c %s /tests/data; " + PASS)
+    place_tests(make_task(), tmp_path, "stat -c %s /tests/data; " + PASS)
     (tmp_path / "tests" / "data").write_bytes(bytes(9 << 20))
     watched = Watched(sandbox)
 
@@ -451,7 +451,7 @@ async def test_an_image_without_tar_gets_its_tests_all_the_same(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
 ) -> None:
     await shell(sandbox, "rm -f /bin/tar /usr/bin/tar")
-    tests_of(make_task(), tmp_path, PASS)
+    place_tests(make_task(), tmp_path, PASS)
 
     _, verdict = await verify(sandbox, about(make_task(), tmp_path), tmp_path / "logs")
 
@@ -461,7 +461,7 @@ async def test_an_image_without_tar_gets_its_tests_all_the_same(
 async def test_a_sandbox_without_programs_is_lost_and_no_zero(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, cases: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, cases / "16-plain" / "tests")
+    place_tests(make_task(), tmp_path, cases / "16-plain" / "tests")
     script = (cases / "50-removes-programs" / "solution" / "solve.sh").read_text(encoding="utf-8")
     await sandbox.exec(Command(("sh", "-c", script), timeout_s=30))
     context = about(make_task(), tmp_path)
@@ -488,7 +488,7 @@ async def test_a_sandbox_without_programs_is_lost_and_no_zero(
 async def test_a_step_that_fails_before_the_tests_is_named(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, said: bytes, code: str, agent_user: str | None
 ) -> None:
-    tests_of(make_task(), tmp_path, PASS)
+    place_tests(make_task(), tmp_path, PASS)
     watched = Watched(sandbox, answers=[answer(97, said)])
 
     with pytest.raises(VerifierError, match="'fetch-note'") as caught:
@@ -500,7 +500,7 @@ async def test_a_step_that_fails_before_the_tests_is_named(
 async def test_preparation_that_takes_too_long_is_no_wedge(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    tests_of(make_task(), tmp_path, PASS)
+    place_tests(make_task(), tmp_path, PASS)
     watched = Watched(sandbox, answers=[answer(137, b"benchflow-verify: begun\n", timed_out=True)])
 
     with pytest.raises(VerifierError, match="120 s for set-up") as caught:
