@@ -191,9 +191,7 @@ def _waiting_for(snapshot: Snapshot) -> str:
         return ""
     if snapshot.waiting_for:
         return snapshot.waiting_for
-    if progress.running + progress.released >= progress.header.concurrency > progress.running:
-        return "a free worker"
-    return "slots" if progress.running else "release"
+    return "slots" if progress.running or progress.released else "release"
 
 
 def _outcomes(progress: JobProgress) -> Iterator[tuple[str, int]]:

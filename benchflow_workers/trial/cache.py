@@ -81,7 +81,7 @@ class BundleCache:
         archive = self._folder / f"{digest}.{threading.get_ident()}.tar"
         try:
             self._store.get_file(bundle_key(digest), archive)
-            unpack(archive, target)
+            unpack(archive, target, digest=digest)
         except ObjectNotFoundError as error:
             raise TrialError(
                 "store.bundle_missing",

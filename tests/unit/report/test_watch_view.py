@@ -63,8 +63,8 @@ def test_lost_and_cancelled_trials_are_shown_only_when_there_are_some():
     ("fields", "reason"),
     [
         ({"running": 4}, "slots"),
-        ({"running": 1, "released": 3}, "a free worker"),
-        ({"running": 0, "released": 4}, "a free worker"),
+        ({"running": 1, "released": 3}, "slots"),
+        ({"running": 0, "released": 4}, "slots"),
         ({"running": 0, "released": 0}, "release"),
         ({"running": 4, "waiting_for": "paused by ana: quota"}, "paused by ana: quota"),
         ({"running": 4, "total": 4, "waiting_for": "slots"}, ""),
