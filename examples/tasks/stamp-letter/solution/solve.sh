@@ -1,7 +1,7 @@
 #!/bin/sh
 n=0
 while :; do
-    sum=$(printf 'letter-39 %s' "$n" | sha256sum)
+    sum=$(printf 'letter-25 %s' "$n" | sha256sum)
     case $sum in
         000*) break ;;
     esac
