@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,7 +65,7 @@ class BenchFleet:
 
 
 @contextlib.contextmanager
-def bench_fleet() -> Iterator[BenchFleet]:
+def bench_fleet() -> Generator[BenchFleet, None, None]:
     """Yield a fleet without workers; everything is stopped and removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="bench-fleet-"))
     server = start_server(folder / "server")

@@ -1,22 +1,16 @@
 """Measure the queue alone: trials that run nothing, then trials that sleep.
 
-python benchmarks/queue.py                 10,000 trials through one worker, then scaling
-python benchmarks/queue.py --trials 100000
+python -m benchmarks.queue                 10,000 trials through one worker, then scaling
+python -m benchmarks.queue --trials 100000
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-# This file shares its name with a standard module, so its folder must not be searched.
-sys.path[0] = str(Path(__file__).parents[1])
-
-from benchmarks.fleet import BenchFleet, bench_fleet, cpu_s, write_tasks
 
 from benchflow_client import JobSpec
+from benchmarks.fleet import BenchFleet, bench_fleet, cpu_s, write_tasks
 
 SLEEP_S = 0.5
 SLEEPING_SLOTS = 8
@@ -46,7 +40,9 @@ def measure_empty(fleet: BenchFleet, trials: int, window: int, slots: int) -> No
     print(f"trials              {trials} (window {window}, 1 worker, {slots} slots)")
     print(f"submit to prompt    {submitted_s:.2f} s")
     print(f"rate                {trials / finished_s:.0f} trials/s")
-    print(f"CPU a trial         {worker_ms:.1f} ms worker, {1000 * cpu_s(fleet.server.pid) / trials:.1f} ms Redis")
+    print(
+        f"CPU a trial         {worker_ms:.1f} ms worker, {1000 * cpu_s(fleet.server.pid) / trials:.1f} ms Redis"
+    )
     print(f"summary after last  {closed_s - finished_s:.2f} s")
     print(f"Redis peak          {redis_mb:.0f} MB")
     print(f"worker RSS          {idle_mb:.0f} MB idle, {peak_mb:.0f} MB peak")

@@ -1,0 +1,1 @@
+"""Measurements, run as modules from the repository: `python -m benchmarks.overhead`."""
