@@ -19,6 +19,10 @@ from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
+AS_NOBODY = (
+    *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"),
+    "env",  # setpriv itself still has root's rights when it starts a program
+)
 EXPECTED_GAPS = {"death-of-the-sandbox-is-told", "missing-image-is-told"}
 """No kill from inside reaches the first process; any image name stands for the host's root."""
 
@@ -45,9 +49,13 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def state_dir(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(mode) / "state"
+
+
 @pytest.fixture
-async def bench(mode: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    state_dir = tmp_path / "state"
+async def bench(mode: str, state_dir: Path, tmp_path: Path) -> AsyncIterator[Bench]:
     provider = LocalSandboxes(LocalOptions(state_dir, mode=mode))  # type: ignore[arg-type]
     abilities = ABILITIES | WITH_USERS if mode == "namespaces" else ABILITIES
     scratch = tmp_path / "scratch"
@@ -80,20 +88,15 @@ def test_local_keeps_the_contract_as_an_unprivileged_user() -> None:
     folder = Path(f"/var/tmp/bf-nobody-{uuid.uuid4().hex[:8]}")
     folder.mkdir()
     os.chown(folder, NOBODY, NOBODY)
-    command = [
-        "setpriv",
-        f"--reuid={NOBODY}",
-        f"--regid={NOBODY}",
-        "--clear-groups",
-        "--no-new-privs",
-        python,
-    ]
-    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "rootless", f"--basetemp={folder}/base"]
+    command = [*AS_NOBODY, python]
+    plugins = ["-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+    options = ["-m", "pytest", "-q", *plugins, "-k", "rootless", f"--basetemp={folder}/base"]
     environment = {
         "PATH": os.defpath,
         "HOME": str(folder),
         "PYTHONPATH": f"{sysconfig.get_path('purelib')}{os.pathsep}{ROOT}",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     try:
         done = subprocess.run(
@@ -122,5 +125,5 @@ def _python_for_nobody() -> str:
 
 
 def _runs_as_nobody(path: str) -> bool:
-    check = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", path, "-c", "pass"]
-    return subprocess.run(check, capture_output=True, check=False, timeout=30).returncode == 0
+    done = subprocess.run([*AS_NOBODY, path, "-c", "pass"], capture_output=True, check=False, timeout=30)
+    return done.returncode == 0

@@ -9,6 +9,7 @@ the kernel then kills everything in the sandbox with it.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ def main(control_fd: int) -> None:
     """Serve sandboxes over an inherited control socket."""
     kernel.set_name("bf-nursery")
     os.umask(0o022)
+    gc.disable()  # a collection would copy the pages that all forks share
     control = socket.socket(fileno=control_fd)
     control.send(b"ready")
     Server(control, {b"s": keep}).serve()

@@ -14,7 +14,7 @@ import stat
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -150,6 +150,8 @@ def discard(folder: Path) -> None:
         folder.rename(hidden)
     except FileNotFoundError:
         return
+    for work in hidden.glob("work/*/work"):
+        work.chmod(stat.S_IRWXU)  # overlayfs makes it a folder that only root may enter
     try:
         shutil.rmtree(hidden)
     except PermissionError:
@@ -160,17 +162,12 @@ def discard(folder: Path) -> None:
 
 
 def _unlock(folder: Path) -> None:
-    """Make every folder of a tree ours to delete; only needed where we are not root."""
-    for place in _folders(folder):
-        place.chmod(stat.S_IRWXU)
-
-
-def _folders(top: Path) -> Iterator[Path]:
-    left = [top]
+    """Make every folder of a tree ours to delete; needed where we are not root."""
+    left = [folder]
     while left:
-        folder = left.pop()
-        yield folder  # the caller makes it readable before it is listed
-        with os.scandir(folder) as items:
+        place = left.pop()
+        place.chmod(stat.S_IRWXU)
+        with os.scandir(place) as items:
             left.extend(Path(item.path) for item in items if item.is_dir(follow_symlinks=False))
 
 

@@ -107,6 +107,14 @@ class LocalSandboxes:
                 )
             return self._made_launcher
 
+    async def check(self) -> None:
+        """Find out whether a sandbox can be made here, by making its namespaces and an overlay once.
+
+        Raises:
+            SandboxError: `sandbox.unavailable` with what to change on this host.
+        """
+        await asyncio.to_thread(self._launcher)
+
     async def open(self, spec: SandboxSpec) -> LocalSandbox:
         """Build or find the image, start a sandbox, place its uploads; see the contract."""
         if spec.network not in _NETWORKS:
