@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _SHAPES = (
-    rb"sk-[A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic and others
-    rb"(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",  # GitHub
-    rb"glpat-[A-Za-z0-9_-]{16,}",  # GitLab
-    rb"xox[abprs]-[A-Za-z0-9-]{10,}",  # Slack
+    rb"sk-[A-Za-z0-9_-]{16,4096}",  # OpenAI, Anthropic and others
+    rb"(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,512}|github_pat_[A-Za-z0-9_]{20,512}",  # GitHub
+    rb"glpat-[A-Za-z0-9_-]{16,512}",  # GitLab
+    rb"xox[abprs]-[A-Za-z0-9-]{10,512}",  # Slack
     rb"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}",  # AWS key ids
-    rb"AIza[0-9A-Za-z_-]{30,}",  # Google
-    rb"hf_[A-Za-z0-9]{20,}",  # Hugging Face
-    rb"npm_[A-Za-z0-9]{30,}",  # npm
-    rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON web tokens
-    rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}",  # HTTP authorization
-    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,8192}?-----END [A-Z ]*PRIVATE KEY-----",
+    rb"AIza[0-9A-Za-z_-]{30,512}",  # Google
+    rb"hf_[A-Za-z0-9]{20,512}",  # Hugging Face
+    rb"npm_[A-Za-z0-9]{30,512}",  # npm
+    # JSON web tokens; possessive and short-headed, since `eyJeyJ...` is tried at every step
+    rb"eyJ[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,8192}+\.[A-Za-z0-9_-]{8,4096}",
+    rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,8192}",  # HTTP authorization
+    # private keys; no `-----` inside, so that a file of first lines is read once
+    rb"-----BEGIN [A-Z ]{0,64}PRIVATE KEY-----(?:[^-]|-(?!----)){0,8192}+-----END [A-Z ]{0,64}PRIVATE KEY-----",
     rb"(?<=://)[^/\s:@]{1,64}:[^/\s:@]{3,128}(?=@)",  # user:password@ in a URL
 )
+"""Every repetition has an end: what a sandbox printed must not decide how long a worker is busy."""
+
 _MASK = b"[redacted]"
 _CHUNK = 4 << 20
 _OVERLAP = 16 << 10  # longer than any shape, so that nothing hides on a chunk's border
+_LOOKBEHIND = 16  # bytes a shape may want to see before it begins
 
 
 class Redactor:
@@ -36,6 +42,7 @@ class Redactor:
     def __init__(self, values: Iterable[str] = ()) -> None:
         literal = {value.encode("utf-8", "surrogateescape") for value in values}
         longest_first = sorted(literal, key=len, reverse=True)
+        self._overlap = max([_OVERLAP, *(2 * len(value) for value in longest_first)])
         self._pattern = re.compile(b"|".join([*map(re.escape, longest_first), *_SHAPES]))
 
     def bytes(self, data: bytes) -> bytes:
@@ -72,14 +79,31 @@ class Redactor:
         self._large_file(path)
 
     def _large_file(self, path: Path) -> None:
-        """Mask a file in bounded memory; each chunk is held back until the next one is known."""
-        masked_path = path.with_name(path.name + ".redacting")
-        with path.open("rb") as source, masked_path.open("wb") as target:
-            held = b""
-            while chunk := source.read(_CHUNK):
-                masked = self.bytes(held + chunk)
-                target.write(masked[:-_OVERLAP])
-                held = masked[-_OVERLAP:]
-            target.write(held)
+        """Mask a file in bounded memory."""
+        with path.open("rb") as source, tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as target:
+            masked_path = Path(target.name)
+            target.writelines(self._masked(source))
         masked_path.chmod(path.stat().st_mode & 0o777)
         masked_path.replace(path)
+
+    def _masked(self, source: BinaryIO) -> Iterator[bytes]:
+        """Yield masked pieces; what lies on a border is held back until its other side is known."""
+        held, done = b"", 0
+        while chunk := source.read(_CHUNK):
+            held = held[max(0, done - _LOOKBEHIND) :] + chunk
+            done = min(done, _LOOKBEHIND)
+            piece, done = self._piece(held, done, len(held) - self._overlap)
+            yield piece
+        yield self._piece(held, done, len(held))[0]
+
+    def _piece(self, data: bytes, start: int, border: int) -> tuple[bytes, int]:
+        """Return the masked bytes up to the border, or up to a secret across it, and where that was."""
+        parts = []
+        for match in self._pattern.finditer(data, start):
+            if match.end() > border:
+                border = min(border, match.start())
+                break
+            parts += [data[start : match.start()], _MASK]
+            start = match.end()
+        border = max(start, border)
+        return b"".join([*parts, data[start:border]]), border
