@@ -8,6 +8,7 @@ import secrets
 import unicodedata
 
 _SLUG_LIMIT = 40
+_SUFFIXED = re.compile(r"-[0-9a-f]{8}$")
 _ADJECTIVES = [
     "amber",
     "bold",
@@ -149,7 +150,8 @@ def slug(name: str, *, limit: int = _SLUG_LIMIT) -> str:
     """Return a derived name that matches ``[a-z0-9][a-z0-9_-]*``.
 
     A name that has to be changed gets a suffix of eight hex digits of its own
-    digest, so that two different names never share a slug.
+    digest, and so does one that ends as if it had got it, so that two different
+    names never share a slug.
 
     Args:
         name: Any text, e.g. the name of a task folder.
@@ -157,7 +159,7 @@ def slug(name: str, *, limit: int = _SLUG_LIMIT) -> str:
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     cleaned = re.sub(r"[^a-z0-9_-]+", "-", plain.lower()).strip("-_")
-    if cleaned == name and len(cleaned) <= limit:
+    if cleaned and cleaned == name and len(cleaned) <= limit and not _SUFFIXED.search(cleaned):
         return cleaned
     suffix = short_digest(name)
     stem = cleaned[: limit - len(suffix) - 1].strip("-_") or "x"
