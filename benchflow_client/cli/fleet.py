@@ -1,10 +1,12 @@
-"""Commands about the machines: workers, up, down, doctor, agents."""
+"""Commands about the machines: worker, workers, up, down, doctor, agents."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from cyclopts import Parameter
 
@@ -16,6 +18,13 @@ from benchflow_client.cli.jobs import JobsDir, Json
 from benchflow_client.doctor import check_machine
 from benchflow_client.embedded.fleet import EmbeddedFleet
 from benchflow_client.report import WorkerRow, agents_report
+
+
+def worker(
+    *arguments: Annotated[str, Parameter(help="Flags of the worker program.", allow_leading_hyphen=True)],
+) -> NoReturn:
+    """Serve trials on this machine: becomes the worker program, which has flags of its own."""
+    os.execv(sys.executable, [sys.executable, "-m", "benchflow_workers", "worker", *arguments])
 
 
 def workers(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -62,7 +61,9 @@ def make_app() -> App:
     )
     for group, (module, commands) in _GROUPS.items():
         for name, summary in commands:
-            app.command(f"{module}:{name}", name=name, help=summary, group=group)
+            # The worker program has flags of its own and answers --help itself.
+            flags = {"help_flags": [], "version_flags": []} if name == "worker" else {}
+            app.command(f"{module}:{name}", name=name, help=summary, group=group, **flags)
     return app
 
 
@@ -73,9 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; an expected error is shown, never a traceback."""
-    if list(arguments[:1]) == ["worker"]:
-        # The worker program has flags of its own and answers --help itself.
-        os.execv(sys.executable, [sys.executable, "-m", "benchflow_workers", *arguments])
     try:
         code = make_app()(
             list(arguments), exit_on_error=False, print_error=False, result_action="return_value"
