@@ -96,7 +96,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise JobSpecError(
             f"The job file {str(file)!r} is not UTF-8 text.", hint="Save it as UTF-8."
         ) from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise JobSpecError(
             f"{file} is not valid YAML{_where(error)}.", hint="Correct it and try again."
         ) from error
