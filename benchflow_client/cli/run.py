@@ -112,7 +112,7 @@ def _interrupted(client: Client, handle: JobHandle) -> int:
         render.render_detached(handle.name)
         return INTERRUPTED
     render.render_notice(f"stopping {handle.name}: no new trials, running ones are closed")
-    with contextlib.suppress(KeyboardInterrupt, BenchflowError):
+    with contextlib.suppress(KeyboardInterrupt, TimeoutError, BenchflowError):
         handle.cancel(by=client.settings.user, reason="interrupted")
         handle.wait(timeout_s=120)
     return INTERRUPTED
