@@ -115,7 +115,7 @@ class EmbeddedFleet:
         return self._folder / "worker.log"
 
     def _start(self, slots: int) -> Instance:
-        server = start_server(self._folder / "server")
+        server, worker_pid = start_server(self._folder / "server"), 0
         try:
             worker_pid = self._spawn_worker(server.url, slots)
             instance = Instance(
@@ -129,8 +129,10 @@ class EmbeddedFleet:
             self._write(instance)
             self._until_announced(server.url, worker_pid)
         except BaseException:
-            self._clean()
+            if worker_pid:
+                end(worker_pid)
             end(server.pid)
+            self._clean()
             raise
         return instance
 

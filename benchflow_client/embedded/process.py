@@ -44,14 +44,18 @@ def spawn_detached(argv: Sequence[str], *, environ: Mapping[str, str], log: Path
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone, taking leave of it when it is a child of ours."""
+    """Return whether a process is over, taking leave of it when it is a child of ours.
+
+    One that only waits for its parent, who started it and does not look, is over too.
+    """
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     try:
-        os.kill(pid, 0)
+        facts = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return True
-    return False
+    state = facts.rpartition(b") ")[2][:1]
+    return state in {b"Z", b"X"}
 
 
 def end(pid: int) -> None:

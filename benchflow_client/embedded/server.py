@@ -76,8 +76,12 @@ def start_server(folder: Path) -> Server:
             [str(program), "-"], environ={}, log=folder / "server.log", stdin=config.encode()
         )
         url = f"redis://:{password}@127.0.0.1:{port}/0"
-        if _is_up(url, pid):
-            return Server(url, pid)
+        try:
+            if _is_up(url, pid):
+                return Server(url, pid)
+        except BaseException:
+            end(pid)
+            raise
         end(pid)
     raise BrokerError(
         f"The private server {program.name} did not start. {_last_line(folder / 'server.log')}".rstrip(),
