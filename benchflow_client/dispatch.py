@@ -7,6 +7,7 @@ the same message, counted once.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable
 
@@ -15,11 +16,13 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from benchflow_client.broker import CONTROL_QUEUE, SUMMARY, TRIAL
-from benchflow_client.errors import BrokerError
+from benchflow_client.errors import BrokerError, JobExistsError
 from benchflow_client.ledger.base import CommitStatus, JobHeader, JobState, Ledger
 from benchflow_client.schema.base import SCHEMA_VERSION
 from benchflow_client.schema.plan import Plan, PlannedTrial
 from benchflow_client.schema.trial import Outcome, Receipt
+
+logger = logging.getLogger(__name__)
 
 _RELEASE_BATCH = 1000
 """Trials released in one ledger step."""
@@ -57,18 +60,31 @@ class Dispatcher:
         """Record a job and publish its first trials.
 
         Returns:
-            How many were published.
+            How many were published. Once the job is recorded it stands: when the broker
+            takes no message then, the workers publish its trials later.
 
         Raises:
-            JobExistsError: The name is taken; nothing was published.
-            BrokerError: The broker failed; a recorded job is taken up by any worker later.
+            JobExistsError: The name is taken; nothing was recorded or published.
+            BrokerError: The broker failed; the job is not recorded.
         """
+        backend = self._app.backend
         try:
-            self._app.backend.set_chord_size(header.group_id, header.total)
+            backend.set_chord_size(header.group_id, header.total)
         except (RedisError, KombuError, OSError) as error:
             raise _refused(error) from error
-        self._ledger.open_job(header)
-        return self.release(header, plan)
+        try:
+            self._ledger.open_job(header)
+        except JobExistsError:
+            backend.delete(backend.get_key_for_group(header.group_id, ".s"))
+            raise
+        try:
+            return self.release(header, plan)
+        except BrokerError as error:
+            logger.warning(
+                "job %s is recorded, but its trials wait for the workers' next look: %s", header.job, error,
+                extra={"action": "not_released", "job": header.job},
+            )  # fmt: skip
+            return 0
 
     def release(self, header: JobHeader, plan: Plan) -> int:
         """Publish every trial that may start now and return how many."""
