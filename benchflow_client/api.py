@@ -155,8 +155,9 @@ class Client:
         if not self.is_embedded or self._runs_embedded():
             return self.job(name)
         folder = self._jobs_dir or Path("jobs")
-        store = configured_store(self.settings, self.settings.store_url or str(folder))
-        return StoredJob(_matching_job(name, stored_jobs(folder)), store)
+        return StoredJob(
+            _matching_job(name, stored_jobs(folder)), configured_store(self.settings, str(folder))
+        )
 
     def jobs(self) -> Sequence[JobProgress]:
         """Return the counts of all recorded jobs, newest first."""
@@ -178,7 +179,7 @@ class Client:
 
     def _configured(self, spec: JobSpec | None) -> Fleet:
         url = (self.settings.broker_url or SecretStr("")).get_secret_value()
-        store_url = self.settings.store_url or (spec.jobs_dir if spec else "jobs")
+        store_url = self.settings.store_url or str(self._jobs_dir or (spec.jobs_dir if spec else "jobs"))
         fleet = self._fleet_at(url, store_url, label="")
         fleet.ledger.ping()
         workers = fleet.ledger.workers()
