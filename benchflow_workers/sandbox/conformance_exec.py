@@ -146,14 +146,15 @@ async def check_env_is_in_no_argv(bench: Bench) -> None:
     secret = f"s3cret-{uuid.uuid4().hex}"
     async with bench.sandbox() as sandbox:
         flag = fresh_path()
-        script = f"echo >{flag}.up; while [ ! -e {flag}.stop ]; do sleep 0.1; done"
+        script = f'echo >{flag}.up; while [ ! -e {flag}.stop ]; do sleep 0.1; done; printf %s "$BF_SECRET"'
         running = asyncio.create_task(sh(sandbox, script, env={"BF_SECRET": secret}))
         await wait_until(sandbox, f"[ -e {flag}.up ]")
         inside = await output(sandbox, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; true")
         outside = _host_command_lines()
         await output(sandbox, f"echo >{flag}.stop")
-        await running
+        done = await running
 
+    expect_equal(done.stdout, secret.encode(), "the value as the command sees it")
     for place, text in (("inside the sandbox", inside), ("on this host", outside)):
         if secret in text:
             raise ConformanceError(f"A value passed by env is visible in a command line {place}.")

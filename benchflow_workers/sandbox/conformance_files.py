@@ -132,19 +132,22 @@ async def check_big_file_survives_both_ways(bench: Bench) -> None:
 
 
 async def check_get_copies_a_folder(bench: Bench) -> None:
-    """A folder's content lands in the target with its modes, empty folders included."""
+    """A folder's content lands in the target with its modes, empty folders and second names of a file included."""
     target = bench.scratch / "got" / "deep"
     async with bench.sandbox() as sandbox:
         path = fresh_path()
-        script = "mkdir sub empty; echo one >sub/one; chmod 640 sub/one; echo two >two; chmod 755 two"
+        script = (
+            "mkdir sub empty; echo one >sub/one; chmod 640 sub/one; echo two >two; chmod 755 two; ln two same"
+        )
         await output(sandbox, f"mkdir {path}; cd {path}; {script}")
         found = await sandbox.get(path, target)
 
     expect_equal(found, True, "found")
-    expect_equal(_tree(target), ["empty", "sub", "sub/one", "two"], "files")
+    expect_equal(_tree(target), ["empty", "same", "sub", "sub/one", "two"], "files")
     modes = [oct((target / name).stat().st_mode & 0o777) for name in ("sub/one", "two")]
     expect_equal(modes, ["0o640", "0o755"], "modes")
-    expect_equal((target / "sub/one").read_text(), "one\n", "content")
+    contents = [(target / name).read_text() for name in ("sub/one", "two", "same")]
+    expect_equal(contents, ["one\n", "two\n", "two\n"], "contents")
 
 
 async def check_get_copies_a_file(bench: Bench) -> None:
@@ -182,7 +185,7 @@ async def check_get_of_an_empty_folder_is_true(bench: Bench) -> None:
 
 
 async def check_get_leaves_out_links_and_devices(bench: Bench) -> None:
-    """Links, hard or soft, pipes and devices never make a file outside the target, nor block."""
+    """Links, pipes and devices never make a file outside the target, nor block."""
     target = bench.scratch / "guarded" / "in"
     async with bench.sandbox() as sandbox:
         path = fresh_path()

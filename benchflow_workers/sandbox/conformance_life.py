@@ -24,6 +24,11 @@ from benchflow_workers.sandbox.conformance_bench import (
 )
 
 
+async def check_provider_that_works_says_so(bench: Bench) -> None:
+    """`check` finds nothing wrong where sandboxes can be opened."""
+    await bench.provider.check()
+
+
 async def check_workdir_of_the_spec_is_made(bench: Bench) -> None:
     """A workspace that the image lacks is made and used."""
     async with bench.fresh(replace(bench.make_spec(), workdir="/bf/deep/workspace")) as sandbox:
@@ -227,6 +232,7 @@ async def _listed(bench: Bench, labels: Mapping[str, str]) -> list[str]:
 
 
 LIFE_CHECKS: tuple[Check, ...] = (
+    check(check_provider_that_works_says_so),
     check(check_workdir_of_the_spec_is_made),
     check(check_sandboxes_do_not_share_files),
     check(check_no_network_reaches_nothing, "no-network"),

@@ -13,7 +13,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from benchflow_client.errors import SandboxError
 
@@ -202,7 +202,8 @@ async def _send(prefix: str, request: Request, writer: asyncio.StreamWriter, *, 
         headers.setdefault("Content-Type", "application/x-tar")
     if request.method != "GET":
         headers["Content-Length"] = str(_size(content))
-    lines = [f"{request.method} {prefix}{request.path}{query} HTTP/1.1"]
+    path = quote(request.path, safe="/:@")  # names of images come from task files
+    lines = [f"{request.method} {prefix}{path}{query} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     if isinstance(content, bytes):

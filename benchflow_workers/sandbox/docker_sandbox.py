@@ -9,7 +9,7 @@ import logging
 import posixpath
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -179,10 +179,11 @@ class DockerSandbox:
                 facts = json.loads(base64.b64decode(answer.headers["x-docker-container-path-stat"]))
                 if facts["linkTarget"]:
                     return False
-                async for part in answer.chunks():
-                    archive.write(part)
-                    if archive.is_full:  # what was read is enough for unpacking to meet the limit
-                        break
+                async with aclosing(answer.chunks()) as parts:
+                    async for part in parts:
+                        archive.write(part)
+                        if archive.is_full:  # what was read is enough for unpacking to meet the limit
+                            break
         except EngineError as error:
             # A file where a folder should be is an internal error of engine 20.10.
             if error.status != 404 and "not a directory" not in error.message:
@@ -344,5 +345,7 @@ async def finish(work: Awaitable[T]) -> T:
         except asyncio.CancelledError as error:
             cancellation = error
     if cancellation is not None:
+        if not task.cancelled():
+            task.exception()  # seen, so that asyncio does not report it as lost
         raise cancellation
     return task.result()

@@ -352,3 +352,47 @@ async def test_public_network_is_a_bridge_and_bare_root_becomes_root_home(
 
     assert routes.splitlines()[0] == "/root"
     assert len(routes.splitlines()) > 2
+
+
+async def test_user_who_forks_without_end_is_killed(provider: DockerSandboxes, make_spec: MakeSpec) -> None:
+    sandbox = await provider.open(make_spec(pids=150))
+    try:
+        bomb = "bomb() { bomb & bomb & }; while :; do bomb; done >/dev/null 2>&1 & echo lit"
+        await run(sandbox, "sh", "-c", bomb, user=4949)
+        await sandbox.kill(4949)
+        left = await run(
+            sandbox, "sh", "-c", "grep -l '^Uid:[[:space:]]*4949' /proc/[0-9]*/status 2>/dev/null; true"
+        )
+    finally:
+        await sandbox.close()
+
+    assert left == ""
+
+
+async def test_deadline_holds_where_no_process_can_be_made_any_more(
+    provider: DockerSandboxes, make_spec: MakeSpec
+) -> None:
+    sandbox = await provider.open(make_spec(pids=30))
+    try:
+        script = "i=0; while [ $i -lt 60 ]; do (sleep 98799 &) 2>/dev/null; i=$((i+1)); done; sleep 98799"
+        done = await sandbox.exec(Command(("sh", "-c", f"{script}; while :; do :; done"), timeout_s=2))
+        alive = await run(sandbox, "echo", "alive")
+    finally:
+        await sandbox.close()
+
+    assert (done.timed_out, alive) == (True, "alive")
+
+
+async def test_cancelled_opening_does_not_cost_a_start_slot(make_spec: MakeSpec, tmp_path: Path) -> None:
+    provider = DockerSandboxes(DockerOptions(state_dir=tmp_path, start_slots=1))
+    opening = [asyncio.create_task(provider.open(make_spec())) for _ in range(3)]
+    await asyncio.wait(opening, timeout=0.1)
+    for task in opening:
+        task.cancel()
+    ended = await asyncio.gather(*opening, return_exceptions=True)
+    for sandbox in ended:
+        if isinstance(sandbox, DockerSandbox):
+            await sandbox.close()
+
+    async with asyncio.timeout(60):
+        assert await open_and_read(provider, make_spec(), "echo", "open") == "open"

@@ -50,9 +50,11 @@ async def tcp_relay() -> AsyncGenerator[str, None]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(SOCKET)
-        await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
-        back.close()
-        writer.close()
+        try:
+            await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
+        finally:
+            back.close()
+            writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:

@@ -48,10 +48,10 @@ async def test_request_carries_version_query_and_json() -> None:
         writer.write(b'HTTP/1.1 201 Created\r\nContent-Length: 10\r\n\r\n{"Id":"x"}')
 
     async with engine(handler) as http:
-        answer = await http.call(Request("POST", "/a", query={"q": "a b&c"}, body={"A": 1}))
+        answer = await http.call(Request("POST", "/a b\r\nX: y", query={"q": "a b&c"}, body={"A": 1}))
 
     assert answer == {"Id": "x"}
-    assert seen[0].startswith(b"POST /v1.41/a?q=a+b%26c HTTP/1.1\r\n")
+    assert seen[0].startswith(b"POST /v1.41/a%20b%0D%0AX:%20y?q=a+b%26c HTTP/1.1\r\n")
     assert b"Content-Length: 8\r\n" in seen[0]
     assert json.loads(seen[1]) == {"A": 1}
 
