@@ -25,11 +25,20 @@ def worker(
         ),
     ] = "",
     slots: Annotated[int, Parameter(help="Trials at once.")] = DEFAULT_SLOTS,
+    cpus: Annotated[
+        float | None,
+        Parameter(help="Cores its sandboxes may take together; a trial that does not fit waits."),
+    ] = None,
+    memory_mb: Annotated[
+        int | None, Parameter(help="Memory its sandboxes may take together, in MiB; likewise.")
+    ] = None,
     log_level: Annotated[str, Parameter(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> int:
     """Serve trials until told to stop (SIGTERM drains: running trials go back to the queue)."""
     asked = tuple(queue.strip() for queue in queues.split(",") if queue.strip())
-    return serve(WorkerOptions(queues=asked, slots=slots, log_level=log_level))
+    return serve(
+        WorkerOptions(queues=asked, slots=slots, log_level=log_level, cpus=cpus, memory_mb=memory_mb)
+    )
 
 
 @app.command(name="check-host")

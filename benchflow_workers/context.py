@@ -16,7 +16,7 @@ from benchflow_client.broker import make_app
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import Ledger
-from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.ledger.redis import RedisLedger, address_of, connect
 from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
 from benchflow_workers import settings as worker_settings
@@ -27,6 +27,7 @@ from benchflow_workers.lease import LeaseKeeper
 from benchflow_workers.reconciler import Reconciler
 from benchflow_workers.sandbox.registry import SandboxRegistry
 from benchflow_workers.trial.cache import BundleCache
+from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.verifiers.registry import verifier_of
 
@@ -45,6 +46,7 @@ class WorkerContext:
     deliveries: Deliveries
     reconciler: Reconciler
     sandboxes: SandboxRegistry
+    capacity: Capacity
     started_at: float
 
 
@@ -92,7 +94,7 @@ def _compose(environ: dict[str, str]) -> WorkerContext:
     ledger, app = RedisLedger.at(url), make_app(url)
     jobs, name = JobBook(ledger, store), worker_name()
     dispatcher = Dispatcher(app, ledger)
-    keeper = LeaseKeeper(RedisLedger.at(url), ttl_s=worker.lease_ttl_s)
+    keeper = LeaseKeeper(_keeper_ledger(url, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir)
     scratch = client.state_dir / "scratch" / str(os.getpid())
     scratch.mkdir(parents=True, exist_ok=True)
@@ -118,8 +120,15 @@ def _compose(environ: dict[str, str]) -> WorkerContext:
             is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
         ),
         sandboxes=sandboxes,
+        capacity=parts.capacity,
         started_at=time.time(),
     )  # fmt: skip
+
+
+def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:
+    """Return a ledger that gives up on a silent broker well before a lease runs out."""
+    client = connect(url, timeout_s=max(1.0, ttl_s / 8))
+    return RedisLedger(client, address=address_of(url))
 
 
 def _store_url(client: client_settings.Settings) -> str:

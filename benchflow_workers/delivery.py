@@ -6,6 +6,7 @@ Knows nothing of Celery; `celery_tasks` turns the answer into an acknowledgement
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import shutil
@@ -119,7 +120,12 @@ class Deliveries:
             rollout = Rollout(failures=(Failure(code="worker.lost", message=text),))
             return self._publish(execution, rollout, Redactor(), None)
         logger.info("trial %s started", execution.attempt.trial.id, extra=execution.log("trial_claimed"))
-        folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.scratch))
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.scratch))
+        except OSError as error:
+            text = f"No folder can be made below {self.scratch}: {error.strerror}."
+            rollout = Rollout(failures=(Failure(code="store.write_failed", message=text),))
+            return self._publish(execution, rollout, Redactor(), None)
         try:
             return self._run(execution, folder)
         finally:
@@ -181,7 +187,7 @@ class Deliveries:
         if result.reward is not None or execution.claim.status is not ClaimStatus.GRANTED:
             return False
         is_left = execution.attempt.number < execution.header.max_attempts
-        return is_left and bool(result.failures) and FAILURES[result.failures[0].code].is_retried
+        return is_left and any(FAILURES[failure.code].is_retried for failure in result.failures)
 
     def _give_back(self, execution: _Execution, reason: Return) -> bool:
         number = execution.attempt.number
@@ -262,8 +268,8 @@ async def _until_stopped(
     task = asyncio.ensure_future(run_attempt(attempt, parts, folder, observe))
 
     def cancel() -> None:
-        # The loop may have closed in the very moment the reason came.
-        if not loop.is_closed():
+        # The loop may have closed in the very moment the reason came: then there is nothing to stop.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 
     lease.on_stop(cancel)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import StrEnum
 
-from benchflow_client.errors import BrokerError
+from benchflow_client.errors import BenchflowError
 from benchflow_client.ledger.base import Ledger, RenewStatus
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class LeaseKeeper:
                 if time.monotonic() >= due:
                     due = time.monotonic() + interval
                     self._renew(leases)
-            except BrokerError as error:
+            except BenchflowError as error:
                 logger.warning("leases not renewed: %s", error, extra={"action": "renew_failed"})
                 self._end_overdue(leases)
 

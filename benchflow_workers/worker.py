@@ -32,11 +32,15 @@ class WorkerOptions:
         queues: Queues to serve: sandbox kinds and `control`; empty = all that work on this host.
         slots: Trials at once.
         log_level: Least level that is logged.
+        cpus: Cores its sandboxes may take together; None = no limit.
+        memory_mb: Memory its sandboxes may take together, in MiB; None = no limit.
     """
 
     queues: tuple[str, ...] = ()
     slots: int = DEFAULT_SLOTS
     log_level: str = "INFO"
+    cpus: float | None = None
+    memory_mb: int | None = None
 
 
 def serve(options: WorkerOptions) -> int:
@@ -50,6 +54,7 @@ def serve(options: WorkerOptions) -> int:
     here = context()
     here.ledger.ping()
     queues, sandboxes = served_queues(options.queues, here)
+    here.capacity.limit(cpus=options.cpus, memory_mb=options.memory_mb)
     presence = Presence(here, queues=queues, sandboxes=sandboxes, slots=options.slots)
     _follow_signals(presence)
     worker = _celery_worker(here, queues, options)

@@ -45,6 +45,12 @@ FAILURES: dict[str, FailureKind] = {
     "sandbox.image_missing": _kind(
         "image not found", "sandbox_setup", _SETUP, "pull or load the image on the worker's host"
     ),
+    "sandbox.too_large": _kind(
+        "sandbox larger than the worker",
+        "sandbox_setup",
+        _SETUP,
+        "start a larger worker, or lower the request",
+    ),
     "sandbox.unavailable": _kind(
         "sandbox provider not reachable", "sandbox_setup", _INFRA, "bench doctor", is_retried=True
     ),

@@ -29,6 +29,9 @@ from benchflow_client.ledger.base import (
 )
 from benchflow_client.schema.trial import Outcome, Receipt
 
+CLOSED_JOB_S = 30 * 24 * 3600
+"""A closed job is listed for a month; its documents stay in the store."""
+
 _JOBS = "bf:jobs"
 _WORKERS = "bf:workers"
 _WORKER = "bf:worker:"
@@ -161,7 +164,7 @@ class RedisLedger:
 
     def close_job(self, job: str) -> bool:
         """Mark a job closed."""
-        return bool(self._run("CLOSE", job))
+        return bool(self._run("CLOSE", job, CLOSED_JOB_S))
 
     def progress(self, job: str) -> JobProgress:
         """Return the counts of a job at one moment."""
@@ -202,7 +205,14 @@ class RedisLedger:
     def jobs(self) -> Sequence[str]:
         """Return the names of all recorded jobs, newest first."""
         with self._reachable():
-            return list(self._client.zrevrange(_JOBS, 0, -1))
+            names = list(self._client.zrevrange(_JOBS, 0, -1))
+            with self._client.pipeline() as pipe:
+                for name in names:
+                    pipe.exists(_keys(name)[0])
+                known = dict(zip(names, pipe.execute(), strict=True))
+            if forgotten := [name for name in names if not known[name]]:
+                self._client.zrem(_JOBS, *forgotten)
+        return [name for name in names if known[name]]
 
     def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
         """Return trials to publish again."""

@@ -183,11 +183,13 @@ return out
 """
 )
 
+# ARGV: seconds a closed job is remembered.
 CLOSE = (
     _NOW
     + """
 if not state or state == 'closed' then return 0 end
 redis.call('HSET', H, 'state', 'closed')
+for _, key in ipairs({H, R, L, Q, W}) do redis.call('EXPIRE', key, ARGV[1]) end
 return 1
 """
 )

@@ -8,7 +8,14 @@ import traceback
 from dataclasses import replace
 from typing import Final
 
-from benchflow_client.errors import BenchflowError, StoreError, TrialError
+from benchflow_client.errors import (
+    BenchflowError,
+    MissingExtraError,
+    StoreError,
+    TaskError,
+    TrialError,
+    UnknownAgentError,
+)
 from benchflow_client.schema.failure import Failure
 from benchflow_workers.trial.records import Rollout
 
@@ -21,6 +28,14 @@ _IN_VERIFICATION: Final = {
     "sandbox.transfer_failed": "verifier.sandbox_lost",
 }
 """What a sandbox failure is called when it cost a verdict and not the agent's turn."""
+
+_BY_TYPE: Final[tuple[tuple[type[BenchflowError], str], ...]] = (
+    (StoreError, "store.write_failed"),
+    (TaskError, "task.unreadable"),
+    (UnknownAgentError, "agent.not_runnable"),
+    (MissingExtraError, "sandbox.unavailable"),
+)
+"""What errors are called that were not made for trials."""
 
 
 class Boundary:
@@ -54,10 +69,9 @@ def failure_of(error: Exception, *, is_verifying: bool = False) -> Failure:
         code = _IN_VERIFICATION.get(error.code, error.code) if is_verifying else error.code
         message, _, detail = error.message.partition("\n")
         return Failure(code=code, message=message, hint=error.hint, detail=detail)
-    if isinstance(error, StoreError):
-        return Failure(code="store.write_failed", message=error.message, hint=error.hint)
-    if isinstance(error, BenchflowError):
-        return Failure(code="task.unreadable", message=error.message, hint=error.hint)
+    for kind, code in _BY_TYPE:
+        if isinstance(error, kind):
+            return Failure(code=code, message=error.message, hint=error.hint)
     logger.exception("unexpected error in a trial", exc_info=error, extra={"action": "trial_bug"})
     tail = traceback.format_exception(error)[-_DETAIL_LINES:]
     return Failure(code="trial.unexpected", message=f"{type(error).__name__}: {error}", detail="".join(tail))

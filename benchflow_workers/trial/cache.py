@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -78,7 +79,7 @@ class BundleCache:
 
     def _fetch(self, digest: str, target: Path) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        archive = self._folder / f"{digest}.{threading.get_ident()}.tar"
+        archive = self._folder / f"{digest}.{os.getpid()}-{threading.get_ident()}.tar"
         try:
             self._store.get_file(bundle_key(digest), archive)
             unpack(archive, target, digest=digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -91,11 +92,17 @@ async def run_tests(prepared: Prepared, sandbox: Sandbox) -> Completed:
 
 
 async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> None:
-    """Copy logs and declared artifacts into the attempt's folder on this host."""
+    """Copy logs and declared artifacts into the attempt's folder on this host.
+
+    An artifact is left out when its place lies outside the folder, or is taken by what
+    the agent left there: that costs no verdict.
+    """
     await sandbox.get("/logs", folder)
     for artifact in prepared.folder.task.config.artifacts:
         target = folder / "artifacts" / (artifact.destination or artifact.source).lstrip("/")
-        if target.resolve().is_relative_to((folder / "artifacts").resolve()):
+        if not target.resolve().is_relative_to((folder / "artifacts").resolve()):
+            continue
+        with contextlib.suppress(FileExistsError, NotADirectoryError):
             target.parent.mkdir(parents=True, exist_ok=True)
             await sandbox.get(artifact.source, target)
 
@@ -103,19 +110,25 @@ async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> None:
 def judge(prepared: Prepared, tests: Completed, rollout: Rollout, folder: Path) -> Rollout:
     """Read the verdict from what the tests left."""
     logs = folder / VERIFIER_LOGS_DIR.rpartition("/")[2]
+    if logs.is_file():
+        logs.unlink()
     logs.mkdir(parents=True, exist_ok=True)
     verdict = prepared.verifier.judge(prepared.verify_context, tests, logs)
     judged = replace(rollout, rewards=verdict.rewards, warnings=(*rollout.warnings, *verdict.warnings))
     return with_failure(judged, verdict.failure)
 
 
-async def close(sandbox: Sandbox) -> bool:
+async def close(sandbox: Sandbox, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
     """Remove the sandbox; cancelled or not, this is waited for.
+
+    Args:
+        sandbox: The sandbox.
+        timeout_s: Seconds it may take.
 
     Returns:
         False when it could not be removed in time; the reaper will.
     """
-    closing = asyncio.ensure_future(_closed(sandbox))
+    closing = asyncio.ensure_future(_closed(sandbox, timeout_s))
     while not closing.done():
         try:
             await asyncio.shield(closing)
@@ -125,9 +138,13 @@ async def close(sandbox: Sandbox) -> bool:
     return closing.result()
 
 
-async def _closed(sandbox: Sandbox) -> bool:
+async def _closed(sandbox: Sandbox, timeout_s: float) -> bool:
     async with Boundary() as boundary:
-        await asyncio.wait_for(sandbox.close(), CLOSE_TIMEOUT_S)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await sandbox.close()
+        except TimeoutError:
+            return False
     return boundary.failure is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.ids import short_digest
@@ -12,6 +12,7 @@ from benchflow_client.tasks.gate import unsupported
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.cache import BundleCache
+from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.records import Attempt, Prepared, TaskFolder
 from benchflow_workers.trial.variables import resolve_agent_env, resolve_templates, secret_values
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
@@ -34,6 +35,7 @@ class Parts:
         verifier: Returns the verifier of a task.
         environ: Variables of this worker that names in specs and tasks refer to.
         fleet: Name of the fleet, for labels.
+        capacity: What this worker's sandboxes may take together.
     """
 
     bundles: BundleCache
@@ -42,6 +44,7 @@ class Parts:
     verifier: Callable[[Task], Verifier]
     environ: Mapping[str, str]
     fleet: str
+    capacity: Capacity = field(default_factory=Capacity)
 
 
 def prepare(attempt: Attempt, parts: Parts) -> Prepared:
@@ -63,7 +66,8 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     verifier_env = resolve_templates(config.verifier.env, parts.environ, place="verifier.env")
     agent_env = resolve_agent_env(spec.env, parts.environ)
     has_user = agent.runs_as_user and provider.capabilities.has_users
-    user = str(config.agent.user or attempt.plan.spec.sandbox_user) if has_user else ROOT
+    asked = attempt.plan.spec.sandbox_user if config.agent.user is None else config.agent.user
+    user = str(asked) if has_user else ROOT
     agent_context = AgentContext(
         task=folder.task,
         task_dir=folder.path,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchflow_client.catalog.failures import FAILURES
+from benchflow_client.errors import StoreError
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import Outcome, Timing, TrialResult
@@ -76,9 +78,9 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
 
 
 def outcome_of(rollout: Rollout) -> Outcome:
-    """Return how a rollout counts: a reward beats any failure text."""
+    """Return how a rollout counts: a reward beats any failure text; what is no finite number is none."""
     reward = (rollout.rewards or {}).get("reward")
-    if reward is not None:
+    if isinstance(reward, int | float) and not isinstance(reward, bool) and math.isfinite(reward):
         return Outcome.PASSED if reward >= 1.0 else Outcome.FAILED
     if not rollout.failures:
         return Outcome.UNSCORED
@@ -103,9 +105,15 @@ def write_attempt(
         StoreError: Nothing says that the attempt finished.
     """
     prefix = attempt_prefix(result.job, result.rollout_name)
-    _add_files(folder, result, rollout)
-    if folder.is_dir() and any(folder.iterdir()):
+    try:
+        _add_files(folder, result, rollout)
         redactor.tree(folder)
+    except OSError as error:
+        raise StoreError(
+            f"The files of trial {result.trial!r} cannot be put together on this worker: {error}.",
+            hint="Free space in the worker's state folder.",
+        ) from error
+    if folder.is_dir() and any(folder.iterdir()):
         store.put_tree(prefix, folder)
     store.put(prefix + "timing.json", json_bytes(result.timing.model_dump(exclude_none=True)))
     write_document(store, result_key(result.job, result.rollout_name), result)
@@ -130,13 +138,13 @@ def json_bytes(value: Any) -> bytes:
 
 def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
     if rollout.agent_log:
-        _write(folder / "agent" / f"{result.agent.replace('/', '_')}.txt", rollout.agent_log)
+        _write(folder, ("agent", f"{result.agent.replace('/', '_')}.txt"), rollout.agent_log)
     if rollout.test_output is not None:
-        _write(folder / "verifier" / "test-stdout.txt", rollout.test_output)
+        _write(folder, ("verifier", "test-stdout.txt"), rollout.test_output)
     if rollout.events:
-        _write(folder / "trajectory" / "acp_trajectory.jsonl", b"".join(_lines(rollout.events)))
+        _write(folder, ("trajectory", "acp_trajectory.jsonl"), b"".join(_lines(rollout.events)))
     if result.reward is not None:
-        _write(folder / "rewards.jsonl", b"".join(_lines(_reward_events(result))))
+        _write(folder, ("rewards.jsonl",), b"".join(_lines(_reward_events(result))))
 
 
 def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:
@@ -154,11 +162,19 @@ def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:
 
 def _lines(events: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
     for event in events:
-        yield json.dumps(finite(event), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        yield json.dumps(finite(event), ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(folder: Path, parts: tuple[str, ...], data: bytes) -> None:
+    """Write a file of ours below the folder; what a sandbox left in its place goes."""
+    for part in parts[:-1]:
+        folder /= part
+        if folder.is_file():
+            folder.unlink()
+    path = folder / parts[-1]
+    if path.is_dir():
+        shutil.rmtree(path)
+    folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 

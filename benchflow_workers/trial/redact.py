@@ -82,28 +82,30 @@ class Redactor:
         """Mask a file in bounded memory."""
         with path.open("rb") as source, tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as target:
             masked_path = Path(target.name)
-            target.writelines(self._masked(source))
+            target.writelines(_masked(self._pattern, self._overlap, source))
         masked_path.chmod(path.stat().st_mode & 0o777)
         masked_path.replace(path)
 
-    def _masked(self, source: BinaryIO) -> Iterator[bytes]:
-        """Yield masked pieces; what lies on a border is held back until its other side is known."""
-        held, done = b"", 0
-        while chunk := source.read(_CHUNK):
-            held = held[max(0, done - _LOOKBEHIND) :] + chunk
-            done = min(done, _LOOKBEHIND)
-            piece, done = self._piece(held, done, len(held) - self._overlap)
-            yield piece
-        yield self._piece(held, done, len(held))[0]
 
-    def _piece(self, data: bytes, start: int, border: int) -> tuple[bytes, int]:
-        """Return the masked bytes up to the border, or up to a secret across it, and where that was."""
-        parts = []
-        for match in self._pattern.finditer(data, start):
-            if match.end() > border:
-                border = min(border, match.start())
-                break
-            parts += [data[start : match.start()], _MASK]
-            start = match.end()
-        border = max(start, border)
-        return b"".join([*parts, data[start:border]]), border
+def _masked(pattern: re.Pattern[bytes], overlap: int, source: BinaryIO) -> Iterator[bytes]:
+    """Yield masked pieces; what lies on a border is held back until its other side is known."""
+    held, done = b"", 0
+    while chunk := source.read(_CHUNK):
+        held = held[max(0, done - _LOOKBEHIND) :] + chunk
+        done = min(done, _LOOKBEHIND)
+        piece, done = _piece(pattern, held, start=done, border=len(held) - overlap)
+        yield piece
+    yield _piece(pattern, held, start=done, border=len(held))[0]
+
+
+def _piece(pattern: re.Pattern[bytes], data: bytes, *, start: int, border: int) -> tuple[bytes, int]:
+    """Return the masked bytes up to the border, or up to a secret across it, and where that was."""
+    parts = []
+    for match in pattern.finditer(data, start):
+        if match.end() > border:
+            border = min(border, match.start())
+            break
+        parts += [data[start : match.start()], _MASK]
+        start = match.end()
+    border = max(start, border)
+    return b"".join([*parts, data[start:border]]), border

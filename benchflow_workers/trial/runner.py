@@ -37,25 +37,33 @@ async def run_attempt(
     """
     watch = Stopwatch()
     rollout = Rollout()
-    async with Boundary() as boundary:
+    async with Boundary() as preparing:
+        observe("preparing")
         with watch.time("environment_setup"):
-            observe("preparing")
             # Blocks this loop on purpose: the loop is this trial's own and has nothing else to do.
             prepared = prepare(attempt, parts)
-            observe("building")
-            sandbox = await prepared.provider.open(prepared.sandbox)
-    if boundary.failure is not None:
-        return replace(with_failure(rollout, boundary.failure), seconds=watch.seconds), frozenset()
-    rollout = replace(rollout, sandbox_id=sandbox.id)
-    try:
-        rollout = await _in_sandbox(_Step(prepared, sandbox, folder, watch, observe), rollout)
-    finally:
-        if not await phases.close(sandbox):
-            logger.warning(
-                "sandbox %s was not removed in time; the reaper will", sandbox.id,
-                extra={"action": "sandbox_left", "trial": attempt.trial.id, "job": attempt.plan.job},
-            )  # fmt: skip
+    if preparing.failure is not None:
+        return replace(with_failure(rollout, preparing.failure), seconds=watch.seconds), frozenset()
+    wanted = prepared.sandbox
+    async with Boundary() as opening, parts.capacity.hold(wanted.cpus, wanted.memory_mb):
+        observe("building")
+        with watch.time("environment_setup"):
+            sandbox = await prepared.provider.open(wanted)
+        rollout = replace(rollout, sandbox_id=sandbox.id)
+        try:
+            rollout = await _in_sandbox(_Step(prepared, sandbox, folder, watch, observe), rollout)
+        finally:
+            await _close(sandbox, attempt)
+    rollout = with_failure(rollout, opening.failure)
     return replace(rollout, seconds=watch.seconds), prepared.secrets
+
+
+async def _close(sandbox: Sandbox, attempt: Attempt) -> None:
+    if not await phases.close(sandbox):
+        logger.warning(
+            "sandbox %s was not removed in time; the reaper will", sandbox.id,
+            extra={"action": "sandbox_left", "trial": attempt.trial.id, "job": attempt.plan.job},
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
