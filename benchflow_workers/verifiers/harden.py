@@ -44,9 +44,10 @@ LOGS = Step(
 logs=/logs/verifier
 if [ -L "$logs" ] || { [ -e "$logs" ] && [ ! -d "$logs" ]; }; then rm -f "$logs"; fi
 [ -d "$logs" ] || mkdir -p "$logs" || fail logs
-rm -rf "$logs"/* "$logs"/.[!.]* "$logs"/..?* && chmod 0777 "$logs" || fail logs
-{ echo probe >"$logs/.probe"; } 2>/dev/null || fail disk
-rm -f "$logs/.probe"
+probe() { { echo probe >"$logs/.probe"; } 2>/dev/null; }
+empty() { rm -rf "$logs"/* "$logs"/.[!.]* "$logs"/..?* && chmod 0777 "$logs" || fail logs; }
+probe || { empty; probe || fail disk; }
+empty
 [ -d /app ] || mkdir -p /app
 [ -d "$work" ] || mkdir -p "$work" || fail workspace
 """,

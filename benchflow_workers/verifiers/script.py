@@ -24,7 +24,7 @@ from benchflow_workers.verifiers.programs import (
     read_receipts,
     test_program,
 )
-from benchflow_workers.verifiers.pytest_plugins import pytest_use
+from benchflow_workers.verifiers.pytest_plugins import PytestUse, pytest_use
 from benchflow_workers.verifiers.task_tests import TaskTests, find_tests
 from benchflow_workers.verifiers.verdict import judge_script
 
@@ -71,8 +71,7 @@ class ScriptVerifier:
             SandboxError: The sandbox failed under it.
         """
         tests = find_tests(context.task, context.task_dir)
-        loop = asyncio.get_running_loop()
-        work = _Work(sandbox, context, tests, deadline=loop.time() + context.setup_timeout_s)
+        work = _Work(sandbox, context, tests, pytest_use(context.task, tests.folder))
         await work.stop_agent()
         first = work.together if work.fits_one_command else work.apart
         attempts: Sequence[Callable[[], Awaitable[Completed]]] = (first, work.apart)
@@ -91,16 +90,13 @@ class ScriptVerifier:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One run of the tests.
-
-    Attributes:
-        deadline: When all preparation must be over, on the loop's clock.
-    """
+    """One run of the tests; a second attempt has the whole set-up budget again, or a dead channel
+    would have used it up."""
 
     sandbox: Sandbox
     context: VerifyContext
     tests: TaskTests
-    deadline: float
+    pytest: PytestUse
 
     @property
     def fits_one_command(self) -> bool:
@@ -142,7 +138,7 @@ class _Work:
         """Harden, place the tests, run them; the tests' time is only theirs."""
         program = harden_program(self.context.task, self.context.agent_user)
         hardened = await self._exec(
-            Command(self._arguments.argv(program), timeout_s=self._setup_left_s(), workdir="/")
+            Command(self._arguments.argv(program), timeout_s=self.context.setup_timeout_s, workdir="/")
         )
         receipts = read_receipts(hardened)
         if hardened.timed_out and receipts.has_begun:
@@ -174,16 +170,18 @@ class _Work:
             agent_user=self.context.agent_user,
             interpreter=self.tests.interpreter,
             kept=self.context.env,
-            may_use_image_plugins=pytest_use(self.context.task, self.tests.folder).may_use_image,
+            may_use_image_plugins=self.pytest.may_use_image,
         )
 
     def _test_command(self, program: str) -> Command:
-        plugins = pytest_use(self.context.task, self.tests.folder).plugins
+        env = verifier_environment(
+            self.context.task, self.sandbox.workdir, self.context.env, self.pytest.plugins
+        )
         return Command(
             self._arguments.argv(program),
             timeout_s=self.context.timeout_s,
             user=self._user,
-            env=verifier_environment(self.context.task, self.sandbox.workdir, self.context.env, plugins),
+            env=env,
             workdir="/",
         )
 
@@ -197,10 +195,6 @@ class _Work:
             if not clock.expired():
                 raise
             return _NO_WORD
-
-    def _setup_left_s(self) -> float:
-        """Return what is left of the set-up budget, at least enough for a failure to be told."""
-        return max(self.deadline - asyncio.get_running_loop().time(), 1.0)
 
     def _harden_failed(self, reason: str) -> VerifierError:
         return VerifierError(

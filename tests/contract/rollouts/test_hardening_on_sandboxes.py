@@ -98,6 +98,27 @@ async def test_plugins_of_the_image_are_loaded_where_only_root_can_write(
     assert "known_plugin" not in distrusted
 
 
+async def test_conftests_stay_where_the_author_wants_them(
+    sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
+) -> None:
+    task = make_task(verifier={"hardening": {"cleanup_conftests": False}})
+    await shell(sandbox, "touch /app/conftest.py")
+
+    assert await output(sandbox, with_tests(task, tmp_path, "ls -A\n", agent_user="root")) == "conftest.py\n"
+
+
+async def test_tests_an_agent_with_roots_rights_wrote_are_replaced(
+    sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
+) -> None:
+    planted = "mkdir -p /tests; echo x > /tests/planted; rm -rf /logs/verifier; ln -s /etc /logs/verifier"
+    await shell(sandbox, planted)
+    script = "ls /tests; stat -c '%A %U' /logs/verifier\n"
+
+    said = await output(sandbox, with_tests(make_task(), tmp_path, script, agent_user="root"))
+
+    assert said == "test.sh\ndrwxrwxrwx root\n"
+
+
 async def test_the_mark_of_an_agent_that_was_root_is_not_trusted(
     sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
 ) -> None:

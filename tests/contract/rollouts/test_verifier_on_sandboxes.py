@@ -32,7 +32,9 @@ PASS = "echo 1 > /logs/verifier/reward.txt\n"
 class Watched:
     """A sandbox that passes everything on, counts commands, and wedges, answers or loses the first ones."""
 
-    def __init__(self, real: Sandbox, *, wedged: int = 0, answers: Sequence[Completed] = ()) -> None:
+    def __init__(
+        self, real: Sandbox, *, wedged: frozenset[int] = frozenset(), answers: Sequence[Completed] = ()
+    ) -> None:
         self.real, self.wedged, self.answers = real, wedged, list(answers)
         self.commands: list[Command] = []
 
@@ -46,7 +48,7 @@ class Watched:
 
     async def exec(self, command: Command) -> Completed:
         self.commands.append(command)
-        if len(self.commands) <= self.wedged:
+        if len(self.commands) in self.wedged:
             await asyncio.Event().wait()
         if self.answers:
             return self.answers.pop(0)
@@ -200,18 +202,29 @@ async def test_tests_that_never_end_are_stopped_and_are_no_zero(
     assert await shell(sandbox, left) == "0\n"
 
 
-@pytest.mark.parametrize("agent_user", [None, "root"])
+@pytest.mark.parametrize(
+    ("verifier", "wedged", "commands"),
+    [({}, 1, 3), ({"user": "nobody"}, 1, 3), ({"user": "nobody"}, 2, 4)],
+    ids=["one command", "preparing", "testing"],
+)
 async def test_a_dead_channel_is_tried_once_more_without_the_agent(
-    sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, agent_user: str | None
+    sandbox: Sandbox,
+    make_task: MakeTask,
+    tmp_path: Path,
+    verifier: dict[str, str],
+    wedged: int,
+    commands: int,
 ) -> None:
-    place_tests(make_task(), tmp_path, PASS)
-    watched = Watched(sandbox, wedged=1)
-    context = about(make_task(), tmp_path, timeout_s=5, setup_timeout_s=3, agent_user=agent_user)
+    task = make_task(verifier=verifier)
+    place_tests(task, tmp_path, PASS)
+    watched = Watched(sandbox, wedged=frozenset({wedged}))
 
-    _, verdict = await verify(watched, context, tmp_path / "logs")
+    _, verdict = await verify(
+        watched, about(task, tmp_path, timeout_s=4, setup_timeout_s=4), tmp_path / "logs"
+    )
 
     assert verdict.rewards == {"reward": 1.0}
-    assert len(watched.commands) == 3
+    assert len(watched.commands) == commands
 
 
 async def test_a_channel_that_stays_dead_is_the_sandboxs_fault(
@@ -220,7 +233,7 @@ async def test_a_channel_that_stays_dead_is_the_sandboxs_fault(
     place_tests(make_task(), tmp_path, PASS)
     context = about(make_task(), tmp_path, timeout_s=1, setup_timeout_s=1)
 
-    run = await ScriptVerifier().run(Watched(sandbox, wedged=2), context)
+    run = await ScriptVerifier().run(Watched(sandbox, wedged=frozenset({1, 2})), context)
     verdict = ScriptVerifier().judge(context, run, tmp_path)
 
     assert verdict.failure is not None
@@ -306,34 +319,6 @@ async def test_what_an_agent_planted_is_gone_and_what_the_image_brought_is_there
     assert lines[-1] == "root"
     assert verdict.failure is not None
     assert verdict.failure.code == "verifier.no_reward"
-
-
-async def test_conftests_stay_where_the_author_wants_them(
-    sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
-) -> None:
-    task = make_task(verifier={"hardening": {"cleanup_conftests": False}})
-    await agent_ready(sandbox, shell)
-    await shell(sandbox, "touch /app/conftest.py", user="agent")
-    place_tests(task, tmp_path, "test -e conftest.py && " + PASS)
-
-    _, verdict = await verify(sandbox, about(task, tmp_path, agent_user="agent"), tmp_path / "logs")
-
-    assert verdict.rewards == {"reward": 1.0}
-
-
-async def test_tests_an_agent_with_roots_rights_wrote_are_replaced(
-    sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
-) -> None:
-    await shell(
-        sandbox, "mkdir -p /tests; echo x > /tests/planted; rm -rf /logs/verifier; ln -s /etc /logs/verifier"
-    )
-    place_tests(make_task(), tmp_path, "ls /tests; ls -ld /logs/verifier; " + PASS)
-
-    run, verdict = await verify(sandbox, about(make_task(), tmp_path, agent_user="root"), tmp_path / "logs")
-
-    assert b"planted" not in run.stdout
-    assert b"drwxrwxrwx" in run.stdout
-    assert verdict.rewards == {"reward": 1.0}
 
 
 async def test_native_tests_are_found_under_both_names(
