@@ -14,7 +14,7 @@ from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, U
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.records import Attempt, Prepared, TaskFolder
-from benchflow_workers.trial.variables import resolve_agent_env, resolve_templates, secret_values
+from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
 
 SETUP_TIMEOUT_S = 600.0
@@ -58,52 +58,59 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     provider = parts.provider(attempt.plan.sandbox)
     folder = parts.bundles.task(attempt.trial.task)
     _check_supported(folder.task, provider)
-    spec, config = attempt.trial.agent.spec, folder.task.config
+    spec = attempt.trial.agent.spec
     agent = parts.agent("script" if spec.is_script else spec.name)
-    factor = attempt.plan.spec.timeout_multiplier
-    sandbox_env = resolve_templates(config.sandbox.env, parts.environ, place="environment.env")
-    oracle_env = resolve_templates(config.oracle.env, parts.environ, place="solution.env")
-    verifier_env = resolve_templates(config.verifier.env, parts.environ, place="verifier.env")
-    agent_env = resolve_agent_env(spec.env, parts.environ)
+    variables = resolve_variables(folder.task, spec.env, parts.environ)
     has_user = agent.runs_as_user and provider.capabilities.has_users
-    asked = attempt.plan.spec.sandbox_user if config.agent.user is None else config.agent.user
-    user = str(asked) if has_user else ROOT
-    agent_context = AgentContext(
+    user = str(folder.task.config.agent.user or attempt.plan.spec.sandbox_user) if has_user else ROOT
+    agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
+    return Prepared(
+        folder=folder,
+        provider=provider,
+        sandbox=_sandbox_spec(
+            attempt, parts, folder, env=variables.sandbox, uploads=agent.uploads(agent_context)
+        ),
+        agent=agent,
+        agent_context=agent_context,
+        verifier=parts.verifier(folder.task),
+        verify_context=_verify_context(
+            attempt, folder, variables, agent_user=user if agent.runs_as_user else None
+        ),
+        setup_env=variables.setup,
+        secrets=variables.secrets,
+    )
+
+
+def _agent_context(
+    attempt: Attempt, parts: Parts, folder: TaskFolder, *, variables: Variables, user: str
+) -> AgentContext:
+    spec = attempt.trial.agent.spec
+    return AgentContext(
         task=folder.task,
         task_dir=folder.path,
         spec=spec,
         script=parts.bundles.script(attempt.trial.agent),
-        env=agent_env,
-        oracle_env=oracle_env,
-        timeout_s=scaled(spec.timeout_s or config.agent.timeout_sec, factor),
+        env=variables.agent,
+        oracle_env=variables.oracle,
+        timeout_s=scaled(
+            spec.timeout_s or folder.task.config.agent.timeout_sec, attempt.plan.spec.timeout_multiplier
+        ),
         user=user,
     )
-    verify_context = VerifyContext(
+
+
+def _verify_context(
+    attempt: Attempt, folder: TaskFolder, variables: Variables, *, agent_user: str | None
+) -> VerifyContext:
+    factor = attempt.plan.spec.timeout_multiplier
+    return VerifyContext(
         task=folder.task,
         task_dir=folder.path,
-        env=verifier_env,
-        timeout_s=config.verifier.timeout_sec * factor,
+        env=variables.verifier,
+        timeout_s=folder.task.config.verifier.timeout_sec * factor,
         setup_timeout_s=SETUP_TIMEOUT_S * max(1.0, factor),
-        agent_user=user if agent.runs_as_user else None,
+        agent_user=agent_user,
     )
-    setup_env = tuple(
-        resolve_templates(command.env, parts.environ, place="environment.setup_commands.env")
-        for command in config.sandbox.setup_commands
-    )
-    return Prepared(
-        folder=folder,
-        provider=provider,
-        sandbox=_sandbox_spec(attempt, parts, folder, sandbox_env, uploads=agent.uploads(agent_context)),
-        agent=agent,
-        agent_context=agent_context,
-        verifier=parts.verifier(folder.task),
-        verify_context=verify_context,
-        setup_env=setup_env,
-        secrets=secret_values(
-            sandbox_env, oracle_env, verifier_env, agent_env, *setup_env,
-            by_reference=spec.env, environ=parts.environ,
-        ),
-    )  # fmt: skip
 
 
 def scaled(seconds: float | None, factor: float) -> float | None:
@@ -126,8 +133,8 @@ def _sandbox_spec(
     attempt: Attempt,
     parts: Parts,
     folder: TaskFolder,
-    env: Mapping[str, str],
     *,
+    env: Mapping[str, str],
     uploads: Sequence[Upload],
 ) -> SandboxSpec:
     table, factor = folder.task.config.sandbox, attempt.plan.spec.timeout_multiplier

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _SHAPES = (
-    rb"sk-[A-Za-z0-9_-]{16,4096}",  # OpenAI, Anthropic and others
+    rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))sk-[A-Za-z0-9_-]{16,4096}",  # OpenAI, Anthropic; not `task-list-of-...`
     rb"(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,512}|github_pat_[A-Za-z0-9_]{20,512}",  # GitHub
     rb"glpat-[A-Za-z0-9_-]{16,512}",  # GitLab
     rb"xox[abprs]-[A-Za-z0-9-]{10,512}",  # Slack
@@ -40,7 +42,7 @@ class Redactor:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        literal = {value.encode("utf-8", "surrogateescape") for value in values}
+        literal = {form for value in values if value for form in _forms(value)}
         longest_first = sorted(literal, key=len, reverse=True)
         self._overlap = max([_OVERLAP, *(2 * len(value) for value in longest_first)])
         self._pattern = re.compile(b"|".join([*map(re.escape, longest_first), *_SHAPES]))
@@ -85,6 +87,15 @@ class Redactor:
             target.writelines(_masked(self._pattern, self._overlap, source))
         masked_path.chmod(path.stat().st_mode & 0o777)
         masked_path.replace(path)
+
+
+def _forms(value: str) -> Iterator[bytes]:
+    """Yield the bytes a value may be written as: by a program, in a document, in JSON."""
+    written = (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    for text in written:
+        yield text.encode("utf-8", "surrogatepass")
+        with contextlib.suppress(UnicodeEncodeError):
+            yield text.encode("utf-8", "surrogateescape")
 
 
 def _masked(pattern: re.Pattern[bytes], overlap: int, source: BinaryIO) -> Iterator[bytes]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from benchflow_client.errors import AgentError
+from benchflow_client.schema.task import Task
 
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 _SECRET_NAME = re.compile(
@@ -13,6 +15,52 @@ _SECRET_NAME = re.compile(
 )
 MIN_SECRET_CHARS = 6
 """A shorter value is not looked for in outputs: it would match ordinary text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """Every variable of a trial, resolved on this worker.
+
+    Attributes:
+        sandbox: For every command in the sandbox.
+        agent: For the agent.
+        oracle: For the reference solution.
+        verifier: For the tests.
+        setup: For each setup command, in order.
+        secrets: Values that must not be written anywhere.
+    """
+
+    sandbox: Mapping[str, str]
+    agent: Mapping[str, str]
+    oracle: Mapping[str, str]
+    verifier: Mapping[str, str]
+    setup: tuple[Mapping[str, str], ...]
+    secrets: frozenset[str]
+
+
+def resolve_variables(task: Task, agent_env: tuple[str, ...], environ: Mapping[str, str]) -> Variables:
+    """Return all variables of a trial.
+
+    Args:
+        task: Declares tables of variables.
+        agent_env: `NAME` and `NAME=VALUE` items of the agent.
+        environ: This worker's variables, which names and templates refer to.
+
+    Raises:
+        AgentError: `agent.env_missing`.
+    """
+    config = task.config
+    sandbox = resolve_templates(config.sandbox.env, environ, place="environment.env")
+    oracle = resolve_templates(config.oracle.env, environ, place="solution.env")
+    verifier = resolve_templates(config.verifier.env, environ, place="verifier.env")
+    agent = resolve_agent_env(agent_env, environ)
+    setup = tuple(
+        resolve_templates(command.env, environ, place="environment.setup_commands.env")
+        for command in config.sandbox.setup_commands
+    )
+    tables = (sandbox, oracle, verifier, agent, *setup)
+    secrets = secret_values(*tables, by_reference=agent_env, environ=environ)
+    return Variables(sandbox, agent, oracle, verifier, setup, secrets)
 
 
 def resolve_templates(values: Mapping[str, str], environ: Mapping[str, str], *, place: str) -> dict[str, str]:
