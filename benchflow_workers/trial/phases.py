@@ -14,6 +14,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.task import Healthcheck
 from benchflow_workers.agents.base import AgentRun
+from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
 from benchflow_workers.trial.boundary import Boundary, with_failure
@@ -105,6 +106,17 @@ async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> None:
         with contextlib.suppress(FileExistsError, NotADirectoryError):
             target.parent.mkdir(parents=True, exist_ok=True)
             await sandbox.get(artifact.source, target)
+
+
+def with_events(rollout: Rollout, folder: Path) -> Rollout:
+    """Return the rollout with the events the agent wrote into its log folder, if it did."""
+    file = folder / EVENTS_PATH.removeprefix("/logs/")
+    if not file.is_file() or file.is_symlink():
+        return rollout
+    events = parse_events(file.read_bytes())
+    tool_calls = sum(event.get("type") == "tool_call" for event in events)
+    usage = rollout.usage.model_copy(update={"n_tool_calls": rollout.usage.n_tool_calls + tool_calls})
+    return replace(rollout, events=(*rollout.events, *events), usage=usage)
 
 
 def judge(prepared: Prepared, tests: Completed, rollout: Rollout, folder: Path) -> Rollout:
@@ -202,4 +214,5 @@ __all__ = [
     "set_up",
     "tail",
     "take_turn",
+    "with_events",
 ]

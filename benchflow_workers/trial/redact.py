@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 _SHAPES = (
     rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))sk-[A-Za-z0-9_-]{16,4096}",  # OpenAI, Anthropic; not `task-list-of-...`
@@ -39,9 +39,11 @@ class Redactor:
 
     Args:
         values: Secret values known to this worker; each is found as it is and JSON-escaped.
+        chunk_bytes: Larger files are masked in pieces of this size.
     """
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
+    def __init__(self, values: Iterable[str] = (), *, chunk_bytes: int = _CHUNK) -> None:
+        self._chunk_bytes = chunk_bytes
         literal = {form for value in values if value for form in _forms(value)}
         longest_first = sorted(literal, key=len, reverse=True)
         self._overlap = max([_OVERLAP, *(2 * len(value) for value in longest_first)])
@@ -72,7 +74,7 @@ class Redactor:
                 self._file(path)
 
     def _file(self, path: Path) -> None:
-        if path.stat().st_size <= _CHUNK:
+        if path.stat().st_size <= self._chunk_bytes:
             data = path.read_bytes()
             masked = self.bytes(data)
             if masked != data:
@@ -84,7 +86,8 @@ class Redactor:
         """Mask a file in bounded memory."""
         with path.open("rb") as source, tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as target:
             masked_path = Path(target.name)
-            target.writelines(_masked(self._pattern, self._overlap, source))
+            chunks = iter(lambda: source.read(self._chunk_bytes), b"")
+            target.writelines(_masked(self._pattern, self._overlap, chunks))
         masked_path.chmod(path.stat().st_mode & 0o777)
         masked_path.replace(path)
 
@@ -98,10 +101,10 @@ def _forms(value: str) -> Iterator[bytes]:
             yield text.encode("utf-8", "surrogateescape")
 
 
-def _masked(pattern: re.Pattern[bytes], overlap: int, source: BinaryIO) -> Iterator[bytes]:
+def _masked(pattern: re.Pattern[bytes], overlap: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield masked pieces; what lies on a border is held back until its other side is known."""
     held, done = b"", 0
-    while chunk := source.read(_CHUNK):
+    for chunk in chunks:
         held = held[max(0, done - _LOOKBEHIND) :] + chunk
         done = min(done, _LOOKBEHIND)
         piece, done = _piece(pattern, held, start=done, border=len(held) - overlap)

@@ -104,6 +104,7 @@ async def _in_sandbox(step: _Step, rollout: Rollout) -> Rollout:
     async with Boundary(is_verifying=True) as collecting:
         with step.phase("collecting", "collect"):
             await phases.collect(prepared, sandbox, step.folder)
+        rollout = phases.with_events(rollout, step.folder)
     if tests is None:
         return rollout
     if collecting.failure is not None:
