@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from pydantic import ValidationError
 
 from benchflow_client.errors import JobSpecError
+from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.job import JobSpec
 
 FILE_LIMIT_BYTES = 1 << 20
@@ -113,25 +114,29 @@ def _where(error: Exception) -> str:
 
 
 def _spec_error(error: ValidationError, file: Path | None, flags: Mapping[str, Any]) -> JobSpecError:
-    first = error.errors()[0]
-    key = str(first["loc"][0]) if first["loc"] else ""
+    # A misspelt key is also a missing one; the misspelling is what helps.
+    errors = error.errors()
+    first = next((item for item in errors if item["type"] == "extra_forbidden"), errors[0])
+    key, *below = [str(part) for part in first["loc"] if isinstance(part, str)] or [""]
     is_flag = file is None or key in flags
-    place = f"--{key.replace('_', '-')}" if is_flag else f"{file}: {key}"
+    start = f"--{key.replace('_', '-')}" if is_flag else f"{file}: {key}"
+    place = ".".join([start, *below])
     if first["type"] == "missing":
         example = "--agent oracle" if key == "agent" else "bench run TASKS --agent NAME"
         return JobSpecError(
             f"{place} is missing.", hint=f"For example: {example}. `bench agents` lists agents."
         )
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, JobSpec.model_fields, n=1)
+        known = AgentSpec.model_fields if below else JobSpec.model_fields
+        near = difflib.get_close_matches([key, *below][-1], known, n=1)
         suggestion = f"Did you mean {near[0]!r}? " if near else ""
         return JobSpecError(
-            f"{place} is not a key of a job.", hint=f"{suggestion}`bench run --help` lists all."
+            f"{place} is not a key of {'an agent' if below else 'a job'}.",
+            hint=f"{suggestion}`bench run --help` lists all.",
         )
-    nested = "".join(f".{part}" for part in first["loc"][1:] if isinstance(part, str))
     text = first["msg"].removeprefix("Value error, ")
     return JobSpecError(
-        f"{place}{nested} = {_short(first['input'])}: {text[:1].lower()}{text[1:]}.",
+        f"{place} = {_short(first['input'])}: {text[:1].lower()}{text[1:]}.",
         hint="`bench run --help` says what it takes.",
     )
 

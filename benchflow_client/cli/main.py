@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from cyclopts import App
 from cyclopts.exceptions import CycloptsError
@@ -62,7 +62,7 @@ def make_app() -> App:
     for group, (module, commands) in _GROUPS.items():
         for name, summary in commands:
             # The worker program has flags of its own and answers --help itself.
-            flags = {"help_flags": [], "version_flags": []} if name == "worker" else {}
+            flags: dict[str, Any] = {"help_flags": [], "version_flags": []} if name == "worker" else {}
             app.command(f"{module}:{name}", name=name, help=summary, group=group, **flags)
     return app
 

@@ -12,6 +12,18 @@ from benchflow_client.schema.base import Record
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def check_env(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Return variables as they are.
+
+    Raises:
+        ValueError: One is neither `NAME` nor `NAME=VALUE`.
+    """
+    for item in items:
+        if not _ENV_NAME.fullmatch(item.partition("=")[0]):
+            raise ValueError(f"{item!r} is neither NAME nor NAME=VALUE")
+    return items
+
+
 class AgentSpec(Record):
     """One agent of a job: a registered name, or a script of the user's."""
 
@@ -41,11 +53,7 @@ class AgentSpec(Record):
     @field_validator("env")
     @classmethod
     def _well_formed(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for item in value:
-            name = item.partition("=")[0]
-            if not _ENV_NAME.fullmatch(name):
-                raise ValueError(f"{item!r} is neither NAME nor NAME=VALUE")
-        return value
+        return check_env(value)
 
     @property
     def is_script(self) -> bool:

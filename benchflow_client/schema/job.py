@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent import AgentSpec, check_env
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.ids import JOB_NAME_PATTERN
 
@@ -90,6 +90,11 @@ class JobSpec(Record):
     def _one_or_many(cls, value: Any) -> Any:
         """Accept one item where several are allowed."""
         return (value,) if isinstance(value, str | dict | AgentSpec) else value
+
+    @field_validator("agent_env")
+    @classmethod
+    def _well_formed(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_env(value)
 
     def resolved_agents(self) -> tuple[AgentSpec, ...]:
         """Return the agents with the job-wide model, variables and timeout filled in."""
