@@ -51,6 +51,8 @@ def test_other_forms_of_a_variable_are_refused_by_value(item: str) -> None:
         AgentSpec(name="oracle", env=(item,))
 
     assert repr(item) in str(caught.value)
+    with pytest.raises(ValidationError, match="neither NAME nor NAME=VALUE"):
+        JobSpec(tasks="t", agent=(AgentSpec(name="oracle"),), agent_env=(item,))
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])
