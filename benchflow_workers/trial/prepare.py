@@ -62,7 +62,8 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     agent = parts.agent("script" if spec.is_script else spec.name)
     variables = resolve_variables(folder.task, spec.env, parts.environ)
     has_user = agent.runs_as_user and provider.capabilities.has_users
-    user = str(folder.task.config.agent.user or attempt.plan.spec.sandbox_user) if has_user else ROOT
+    named = folder.task.config.agent.user  # 0 is a user too
+    user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
     agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
     return Prepared(
         folder=folder,
