@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from benchflow_client.catalog.agents import list_agents
 from benchflow_client.embedded.server import find_server
 from benchflow_client.errors import BenchflowError
-from benchflow_client.ledger.redis import RedisLedger, address_of
+from benchflow_client.ledger.connection import address_of
+from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.report import Check
 from benchflow_client.settings import Settings
 from benchflow_client.store.configured import configured_store

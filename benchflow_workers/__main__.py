@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from benchflow_client.errors import BenchflowError
-from benchflow_workers.host import host_findings
+from benchflow_workers.host import host_findings, sandbox_findings
 from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
 
 app = App(name="bench", help="Run trials on this host.", version_flags=[])
@@ -39,6 +39,13 @@ def worker(
     return serve(
         WorkerOptions(queues=asked, slots=slots, log_level=log_level, cpus=cpus, memory_mb=memory_mb)
     )
+
+
+@app.command(name="sandboxes")
+def sandboxes(verb: Annotated[str, Parameter(help="audit or clean")]) -> int:
+    """Write this fleet's sandboxes on this host as JSON, for `bench sandboxes`."""
+    sys.stdout.write(json.dumps(sandbox_findings(clean=verb == "clean")))
+    return 0
 
 
 @app.command(name="check-host")

@@ -16,7 +16,9 @@ from benchflow_client.broker import make_app
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import Ledger
-from benchflow_client.ledger.redis import RedisLedger, address_of, connect
+from benchflow_client.ledger.connection import RedisConnection, address_of, connect
+from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.ledger.sandboxes import RedisSandboxBook, SandboxBook
 from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
 from benchflow_workers import settings as worker_settings
@@ -39,7 +41,9 @@ class WorkerContext:
     name: str
     settings: worker_settings.WorkerSettings
     app: Celery
+    fleet: str
     ledger: Ledger
+    book: SandboxBook
     store: Store
     jobs: JobBook
     keeper: LeaseKeeper
@@ -91,11 +95,12 @@ def _compose(environ: dict[str, str]) -> WorkerContext:
     client, worker = client_settings.load(environ), worker_settings.load(environ)
     url = broker_url(environ)
     store = configured_store(client, _store_url(client))
-    ledger, app = RedisLedger.at(url), make_app(url)
+    connection, app = RedisConnection.at(url), make_app(url)
+    ledger, book = RedisLedger(connection), RedisSandboxBook(connection)
     jobs, name = JobBook(ledger, store), worker_name()
     dispatcher = Dispatcher(app, ledger)
     keeper = LeaseKeeper(_keeper_ledger(url, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
-    sandboxes = SandboxRegistry(worker, state_dir=client.state_dir)
+    sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch = client.state_dir / "scratch" / str(os.getpid())
     scratch.mkdir(parents=True, exist_ok=True)
     parts = Parts(
@@ -110,7 +115,9 @@ def _compose(environ: dict[str, str]) -> WorkerContext:
         name=name,
         settings=worker,
         app=app,
+        fleet=client.fleet,
         ledger=ledger,
+        book=book,
         store=store,
         jobs=jobs,
         keeper=keeper,
@@ -128,7 +135,7 @@ def _compose(environ: dict[str, str]) -> WorkerContext:
 def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:
     """Return a ledger that gives up on a silent broker well before a lease runs out."""
     client = connect(url, timeout_s=max(1.0, ttl_s / 8))
-    return RedisLedger(client, address=address_of(url))
+    return RedisLedger(RedisConnection(client, address=address_of(url)))
 
 
 def _store_url(client: client_settings.Settings) -> str:

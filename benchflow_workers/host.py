@@ -9,6 +9,8 @@ from typing import Any
 from benchflow_client import settings as client_settings
 from benchflow_client.errors import BenchflowError
 from benchflow_workers import settings as worker_settings
+from benchflow_workers.context import context
+from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
 
 
@@ -35,6 +37,40 @@ def host_findings() -> Iterator[dict[str, Any]]:
             "problem": problem.message if problem else None,
             "fix": problem.hint if problem else "",
         }
+
+
+def sandbox_findings(*, clean: bool) -> list[dict[str, Any]]:
+    """Return this fleet's sandboxes on this host; with `clean`, orphans are removed first.
+
+    Shape: one object per sandbox or stale record: kind, id, state (live, orphan, stale),
+    trial, worker.
+    """
+    here = context()
+    working = [kind for kind in KINDS if sandbox_problem(here.sandboxes, kind) is None]
+    reaper = Reaper(
+        [here.sandboxes.get(kind) for kind in working], here.ledger, here.book, fleet=here.fleet, interval_s=1
+    )
+    if clean:
+        reaper.sweep()
+    audit = reaper.audit()
+    refs = [(ref, "live") for ref in audit.live] + [(ref, "orphan") for ref in audit.orphans]
+    rows = [
+        {
+            "kind": ref.kind, "id": ref.id, "state": state,
+            "trial": ref.labels.get("bf.trial", ""), "worker": ref.labels.get("bf.worker", ""),
+        }
+        for ref, state in refs
+    ]  # fmt: skip
+    return rows + [
+        {
+            "kind": r.kind,
+            "id": r.id or r.name,
+            "state": "stale",
+            "trial": f"{r.job} #{r.index}",
+            "worker": r.worker,
+        }
+        for r in audit.stale
+    ]
 
 
 def _limits(sandboxes: SandboxRegistry, kind: str) -> str:

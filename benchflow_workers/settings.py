@@ -23,6 +23,9 @@ class WorkerSettings(Record):
         description="Life of a trial's lease in seconds: a dead worker's trial runs again after it.",
     )
     reconcile_s: float = Field(default=5.0, gt=0, le=600, description="Seconds between repairs.")
+    reap_s: float = Field(
+        default=60.0, gt=0, le=3600, description="Seconds between sweeps for leftover sandboxes."
+    )
     docker_host: str | None = Field(default=None, description="Docker daemon; None = as the docker command.")
     docker_pull: str = Field(
         default="missing", pattern="^(missing|always|never)$", description="When a ready image is pulled."

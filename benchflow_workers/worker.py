@@ -16,6 +16,7 @@ from benchflow_workers.celery_tasks import register
 from benchflow_workers.context import WorkerContext, context
 from benchflow_workers.drain import Presence
 from benchflow_workers.host import sandbox_problem
+from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.registry import KINDS
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,10 @@ def serve(options: WorkerOptions) -> int:
     _follow_signals(presence)
     worker = _celery_worker(here, queues, options)
     here.reconciler.start()
+    reaper = make_reaper(here, sandboxes)
+    reaper.start()
     worker.start()
+    reaper.close()
     presence.stop()
     return int(worker.exitcode or 0)
 
@@ -85,6 +89,17 @@ def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str,
     working = tuple(kind for kind in kinds if problems[kind] is None)
     queues = tuple(asked) or (*working, CONTROL_QUEUE)
     return queues, working
+
+
+def make_reaper(here: WorkerContext, sandboxes: Sequence[str]) -> Reaper:
+    """Return what removes leftover sandboxes of these kinds on this host."""
+    return Reaper(
+        [here.sandboxes.get(kind) for kind in sandboxes],
+        here.ledger,
+        here.book,
+        fleet=here.fleet,
+        interval_s=here.settings.reap_s,
+    )
 
 
 def configure_logging(level: str) -> None:

@@ -105,6 +105,9 @@ FAILURES: dict[str, FailureKind] = {
     "store.bundle_missing": _kind(
         "task bundle not in the store", "infra_failure", _INFRA, "submit the job again"
     ),
+    "broker.unreachable": _kind(
+        "ledger could not be reached", "infra_failure", _INFRA, "bench doctor", is_retried=True
+    ),
     "worker.lost": _kind(
         "worker died, every attempt", "infra_failure", _INFRA, "check the workers' memory and logs"
     ),

@@ -178,6 +178,10 @@ class Ledger(Protocol):
         """Extend a lease that is still held."""
         ...
 
+    def is_live(self, job: str, index: int, *, fence: int) -> bool:
+        """Return whether a lease is held under this fence now; an unknown job has none."""
+        ...
+
     def set_phase(self, job: str, index: int, *, fence: int, phase: str) -> None:
         """Record what a running trial is doing; ignored when the fence is old."""
         ...

@@ -134,6 +134,12 @@ class MemoryLedger:
             known.leases[index] = self._clock() + ttl_s
             return RenewStatus.CANCELLED if known.state is JobState.CANCELLING else RenewStatus.HELD
 
+    def is_live(self, job: str, index: int, *, fence: int) -> bool:
+        """Return whether a lease is held under this fence now."""
+        with self._lock:
+            known = self._jobs.get(job)
+            return known is not None and known.holds(index, fence) and known.leases[index] > self._clock()
+
     def set_phase(self, job: str, index: int, *, fence: int, phase: str) -> None:
         """Record what a running trial is doing."""
         with self._lock:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import redis
-from redis.backoff import ExponentialBackoff
-from redis.retry import Retry
-
-from benchflow_client.errors import BrokerError, JobExistsError, JobNotFoundError
+from benchflow_client.errors import JobExistsError, JobNotFoundError
 from benchflow_client.ledger import scripts
 from benchflow_client.ledger.base import (
     Claim,
@@ -27,6 +22,7 @@ from benchflow_client.ledger.base import (
     RunningTrial,
     WorkerRecord,
 )
+from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.schema.trial import Outcome, Receipt
 
 CLOSED_JOB_S = 30 * 24 * 3600
@@ -38,71 +34,28 @@ _WORKER = "bf:worker:"
 _MS = 1000
 
 
-def connect(url: str, *, timeout_s: float = 30.0) -> redis.Redis:
-    """Return a client for a broker URL; nothing is sent yet."""
-    try:
-        return redis.Redis.from_url(
-            url.replace("redis+socket://", "unix://", 1),
-            socket_timeout=timeout_s,
-            socket_connect_timeout=5,
-            health_check_interval=25,
-            decode_responses=True,
-            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), 3),
-        )
-    except ValueError as error:
-        raise BrokerError(
-            f"The broker address is not understood: {error}.",
-            hint="Set BENCHFLOW_BROKER_URL to redis://:PASSWORD@HOST:6379/0 (or rediss:// for TLS).",
-        ) from error
-
-
-def address_of(url: str) -> str:
-    """Return a broker URL without its credentials, for people."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rsplit('@', 1)[-1]}"
-
-
 class RedisLedger:
     """State of all jobs of a fleet, on one Redis database.
 
     Args:
-        client: Client with `decode_responses=True`, as `connect` returns it.
-        address: Where it is, for error texts; no credentials.
+        connection: Where it is.
     """
 
-    def __init__(self, client: redis.Redis, *, address: str = "the broker") -> None:
-        # Untyped on purpose: the library's return types cover both of its decoding modes.
-        self._client: Any = client
-        self._address = address
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
         self._scripts: dict[str, Any] = {
-            name: client.register_script(getattr(scripts, name))
-            for name in [
-                "OPEN",
-                "RELEASE",
-                "CLAIM",
-                "RENEW",
-                "PHASE",
-                "GIVE_BACK",
-                "COMMIT",
-                "CANCEL",
-                "SWEEP",
-                "CLOSE",
-                "PROGRESS",
-                "RUNNING",
-                "OVERDUE",
-                "FORGET",
-            ]
+            name: connection.client.register_script(getattr(scripts, name)) for name in scripts.NAMES
         }
 
     @classmethod
     def at(cls, url: str) -> RedisLedger:
         """Return a ledger for a broker URL; nothing is sent yet."""
-        return cls(connect(url), address=address_of(url))
+        return cls(RedisConnection.at(url))
 
     def ping(self) -> None:
         """Check that the ledger answers; raises `BrokerError` when it does not."""
-        with self._reachable():
-            self._client.ping()
+        with self._connection.reachable() as client:
+            client.ping()
 
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting."""
@@ -117,8 +70,8 @@ class RedisLedger:
 
     def header(self, job: str) -> JobHeader:
         """Return what was fixed when the job opened."""
-        with self._reachable():
-            return _header(job, self._client.hgetall(_keys(job)[0]))
+        with self._connection.reachable() as client:
+            return _header(job, client.hgetall(_keys(job)[0]))
 
     def release(self, job: str, *, limit: int) -> Sequence[int]:
         """Take at most `limit` waiting trials that may start now and mark them released."""
@@ -136,6 +89,10 @@ class RedisLedger:
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
         """Extend a lease that is still held."""
         return RenewStatus(self._run("RENEW", job, index, fence, int(ttl_s * _MS)))
+
+    def is_live(self, job: str, index: int, *, fence: int) -> bool:
+        """Return whether a lease is held under this fence now."""
+        return bool(self._run("LIVE", job, index, fence))
 
     def set_phase(self, job: str, index: int, *, fence: int, phase: str) -> None:
         """Record what a running trial is doing."""
@@ -198,20 +155,20 @@ class RedisLedger:
 
     def receipts(self, job: str) -> Sequence[Receipt]:
         """Return every committed receipt, in order of index."""
-        with self._reachable():
-            rows = self._client.hvals(_keys(job)[1])
+        with self._connection.reachable() as client:
+            rows = client.hvals(_keys(job)[1])
         return sorted((Receipt.from_json(row) for row in rows), key=lambda receipt: receipt.trial_index)
 
     def jobs(self) -> Sequence[str]:
         """Return the names of all recorded jobs, newest first."""
-        with self._reachable():
-            names = list(self._client.zrevrange(_JOBS, 0, -1))
-            with self._client.pipeline() as pipe:
+        with self._connection.reachable() as client:
+            names = list(client.zrevrange(_JOBS, 0, -1))
+            with client.pipeline() as pipe:
                 for name in names:
                     pipe.exists(_keys(name)[0])
                 known = dict(zip(names, pipe.execute(), strict=True))
             if forgotten := [name for name in names if not known[name]]:
-                self._client.zrem(_JOBS, *forgotten)
+                client.zrem(_JOBS, *forgotten)
         return [name for name in names if known[name]]
 
     def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
@@ -220,37 +177,37 @@ class RedisLedger:
 
     def announce(self, worker: WorkerRecord, *, ttl_s: float) -> None:
         """Record that a worker is alive, for `ttl_s` seconds."""
-        with self._reachable(), self._client.pipeline() as pipe:
+        with self._connection.reachable() as client, client.pipeline() as pipe:
             pipe.set(_WORKER + worker.name, json.dumps(asdict(worker)), px=int(ttl_s * _MS))
             pipe.sadd(_WORKERS, worker.name)
             pipe.execute()
 
     def retire(self, name: str) -> None:
         """Remove a worker's record at once."""
-        with self._reachable(), self._client.pipeline() as pipe:
+        with self._connection.reachable() as client, client.pipeline() as pipe:
             pipe.delete(_WORKER + name)
             pipe.srem(_WORKERS, name)
             pipe.execute()
 
     def workers(self) -> Sequence[WorkerRecord]:
         """Return the workers that are alive, in order of name."""
-        with self._reachable():
-            names = sorted(self._client.smembers(_WORKERS))
-            texts = self._client.mget([_WORKER + name for name in names]) if names else []
+        with self._connection.reachable() as client:
+            names = sorted(client.smembers(_WORKERS))
+            texts = client.mget([_WORKER + name for name in names]) if names else []
             gone = [name for name, text in zip(names, texts, strict=True) if text is None]
             if gone:
-                self._client.srem(_WORKERS, *gone)
+                client.srem(_WORKERS, *gone)
         return [_worker(text) for text in texts if text is not None]
 
     def lead(self, role: str, name: str, *, ttl_s: float) -> bool:
         """Take or keep a role that one at a time has."""
         key, ttl_ms = f"bf:role:{role}", int(ttl_s * _MS)
-        with self._reachable():
-            if self._client.set(key, name, nx=True, px=ttl_ms):
+        with self._connection.reachable() as client:
+            if client.set(key, name, nx=True, px=ttl_ms):
                 return True
-            is_held = bool(self._client.get(key) == name)
+            is_held = bool(client.get(key) == name)
             if is_held:
-                self._client.pexpire(key, ttl_ms)
+                client.pexpire(key, ttl_ms)
         return is_held
 
     def forget_job(self, job: str) -> None:
@@ -258,24 +215,8 @@ class RedisLedger:
         self._run("FORGET", job, job, also=(_JOBS,))
 
     def _run(self, script: str, job: str, *args: object, also: Sequence[str] = ()) -> Any:
-        with self._reachable():
+        with self._connection.reachable():
             return self._scripts[script](keys=[*_keys(job), *also], args=list(args))
-
-    @contextmanager
-    def _reachable(self) -> Generator[None, None, None]:
-        """Turn what the client library raises into one error that says what to do."""
-        try:
-            yield
-        except redis.AuthenticationError as error:
-            raise BrokerError(
-                f"The broker at {self._address} refused the password.",
-                hint="Check the password in BENCHFLOW_BROKER_URL. Nothing was submitted.",
-            ) from error
-        except redis.RedisError as error:
-            raise BrokerError(
-                f"The broker at {self._address} does not answer ({_reason(error)}).",
-                hint="Start one (`bench up`, `docker compose up -d`) or set BENCHFLOW_BROKER_URL.",
-            ) from error
 
 
 def _keys(job: str) -> tuple[str, ...]:
@@ -307,18 +248,3 @@ def _worker(text: str) -> WorkerRecord:
         "queues": tuple(fields["queues"]),
         "sandboxes": tuple(fields["sandboxes"]),
     })
-
-
-_REASONS: tuple[tuple[type[redis.RedisError], str], ...] = (
-    (redis.TimeoutError, "timed out"),
-    (redis.ConnectionError, "connection refused or lost"),
-    (redis.exceptions.OutOfMemoryError, "out of memory"),
-    (redis.exceptions.ReadOnlyError, "it is a read-only replica"),
-)
-
-
-def _reason(error: redis.RedisError) -> str:
-    for kind, text in _REASONS:
-        if isinstance(error, kind):
-            return text
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -240,3 +240,19 @@ redis.call('ZREM', KEYS[7], ARGV[1])
 return 1
 """
 )
+
+# ARGV: index, fence.
+LIVE = (
+    _NOW
+    + """
+local lease = redis.call('ZSCORE', L, ARGV[1])
+if not lease or tonumber(lease) <= now then return 0 end
+return redis.call('HGET', T .. ARGV[1], 'fence') == ARGV[2] and 1 or 0
+"""
+)
+
+NAMES = (
+    "OPEN", "RELEASE", "CLAIM", "RENEW", "PHASE", "GIVE_BACK", "COMMIT", "CANCEL", "SWEEP", "CLOSE",
+    "PROGRESS", "RUNNING", "OVERDUE", "FORGET", "LIVE",
+)  # fmt: skip
+"""The scripts by name."""

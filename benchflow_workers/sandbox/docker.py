@@ -99,6 +99,11 @@ class DockerSandboxes:
         """Ask the engine for its containers; see the protocol."""
         await self.list({})
 
+    async def place(self) -> str:
+        """Return the engine's own id; see the protocol."""
+        info = await (await self._connect()).call(Request("GET", "/info"))
+        return str(info["ID"])
+
     async def open(self, spec: SandboxSpec) -> DockerSandbox:
         """Find or build the image and start a container; see the protocol."""
         if spec.network not in _NETWORKS:

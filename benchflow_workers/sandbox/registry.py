@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchflow_client.errors import MissingExtraError, SandboxError
+from benchflow_client.ledger.sandboxes import SandboxBook
 from benchflow_workers.sandbox.base import SandboxProvider
+from benchflow_workers.sandbox.recorded import RecordedSandboxes
 from benchflow_workers.settings import WorkerSettings
 
 KINDS: Final = ("docker", "local", "null")
@@ -60,9 +62,11 @@ class SandboxRegistry:
     Args:
         settings: The worker's settings.
         state_dir: Folder for what providers keep on this host.
+        book: Where each sandbox is written down; None = nowhere, for checks that make none.
     """
 
-    def __init__(self, settings: WorkerSettings, *, state_dir: Path) -> None:
+    def __init__(self, settings: WorkerSettings, *, state_dir: Path, book: SandboxBook | None = None) -> None:
+        self._book = book
         self._settings = settings
         self._state_dir = state_dir
         self._made: dict[str, SandboxProvider] = {}
@@ -89,9 +93,12 @@ class SandboxRegistry:
                 hint=f"Kinds: {', '.join(KINDS)}.",
             )
         try:
-            return maker(self._settings, self._state_dir)
+            provider = maker(self._settings, self._state_dir)
         except ModuleNotFoundError as error:
             module, extra = _EXTRAS.get(kind, ("", ""))
             if not module or error.name != module:
                 raise
             raise MissingExtraError(f"sandbox {kind!r}", extra) from error
+        if self._book is None or not provider.capabilities.runs_commands:
+            return provider
+        return RecordedSandboxes(provider, self._book)

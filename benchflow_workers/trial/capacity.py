@@ -44,8 +44,9 @@ class Capacity:
         need_cpus = self._needed(cpus, self._cpus, "cores")
         need_memory_mb = int(self._needed(memory_mb, self._memory_mb, "MiB of memory"))
         if self._cpus is not None or self._memory_mb is not None:
-            while not await asyncio.to_thread(self._take, need_cpus, need_memory_mb):
-                pass
+            # Taken on this thread: a thread that took it for a cancelled trial could not give it back.
+            while not self._take(need_cpus, need_memory_mb):
+                await asyncio.to_thread(self._wait)
         try:
             yield
         finally:
@@ -68,12 +69,14 @@ class Capacity:
     def _take(self, cpus: float, memory_mb: int) -> bool:
         with self._freed:
             if not self._fits(cpus, memory_mb):
-                self._freed.wait(_WAIT_S)
-            if not self._fits(cpus, memory_mb):
                 return False
             self._used_cpus += cpus
             self._used_memory_mb += memory_mb
             return True
+
+    def _wait(self) -> None:
+        with self._freed:
+            self._freed.wait(_WAIT_S)
 
     def _fits(self, cpus: float, memory_mb: int) -> bool:
         has_cpus = self._cpus is None or self._used_cpus + cpus <= self._cpus + 1e-9

@@ -146,6 +146,7 @@ def _sandbox_spec(
             "bf.fleet": parts.fleet,
             "bf.job": attempt.plan.job,
             "bf.trial": trial.id,
+            "bf.index": str(trial.index),
             "bf.fence": str(attempt.fence),
             "bf.worker": attempt.worker,
         },

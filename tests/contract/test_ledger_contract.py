@@ -19,8 +19,9 @@ from benchflow_client.ledger.base import (
     Return,
     WorkerRecord,
 )
+from benchflow_client.ledger.connection import RedisConnection, address_of, connect
 from benchflow_client.ledger.memory import MemoryLedger
-from benchflow_client.ledger.redis import RedisLedger, address_of, connect
+from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.schema.trial import Receipt
 
 TTL_S = 30.0
@@ -35,7 +36,7 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     url = request.getfixturevalue("redis_url")
     client = connect(url)
     client.flushdb()
-    yield RedisLedger(client)
+    yield RedisLedger(RedisConnection(client))
     client.close()
 
 
@@ -142,6 +143,20 @@ def test_expired_lease_goes_to_the_next_claim_with_a_higher_fence(ledger: Ledger
     assert ledger.commit("j", receipt(0), fence=1).status is CommitStatus.FENCED
     assert ledger.commit("j", receipt(0), fence=2).status is CommitStatus.COMMITTED
     assert ledger.progress("j").retried == 1
+
+
+def test_lease_is_live_under_its_own_fence_until_it_ends(ledger: Ledger) -> None:
+    ledger.open_job(header())
+    claim(ledger, 0, ttl_s=SHORT_S)
+    claim(ledger, 1)
+
+    assert ledger.is_live("j", 1, fence=1)
+    assert not ledger.is_live("j", 1, fence=2)
+    assert not ledger.is_live("j", 2, fence=1)
+    assert not ledger.is_live("nothing", 0, fence=1)
+    until(lambda: not ledger.is_live("j", 0, fence=1))
+    ledger.commit("j", receipt(1), fence=1)
+    assert not ledger.is_live("j", 1, fence=1)
 
 
 def test_first_commit_counts_for_ever(ledger: Ledger) -> None:

@@ -22,7 +22,8 @@ import pytest
 import redis
 import yaml
 
-from benchflow_client.ledger.redis import RedisLedger, connect
+from benchflow_client.ledger.connection import RedisConnection, connect
+from benchflow_client.ledger.redis import RedisLedger
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text()
@@ -107,7 +108,7 @@ def test_a_worker_announces_itself_and_leaves_on_sigterm(
         started(command_of(service), tmp_path, **fleet) as (process, log),
         connect(fleet["BENCHFLOW_BROKER_URL"]) as connection,
     ):
-        ledger = RedisLedger(connection)
+        ledger = RedisLedger(RedisConnection(connection))
         wait_for(lambda: process.poll() is not None or len(ledger.workers()) == 1, log=log)
         assert process.poll() is None, log.read_text()
         assert [(item.queues, item.slots, item.state) for item in ledger.workers()] == [

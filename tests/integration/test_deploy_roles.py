@@ -22,7 +22,8 @@ import redis
 
 from benchflow_client.broker import make_app
 from benchflow_client.ledger.base import JobHeader
-from benchflow_client.ledger.redis import RedisLedger, connect
+from benchflow_client.ledger.connection import RedisConnection, connect
+from benchflow_client.ledger.redis import RedisLedger
 
 ROOT = Path(__file__).parents[2]
 START = ROOT / "deploy/redis/start.sh"
@@ -184,7 +185,7 @@ def submit(broker: Broker, name: str) -> None:
     job = header(name)
     app.backend.set_chord_size(job.group_id, job.total)
     with connect(broker.url("client")) as connection:
-        ledger = RedisLedger(connection)
+        ledger = RedisLedger(RedisConnection(connection))
         ledger.open_job(job)
         released = list(ledger.release(name, limit=10))
         assert released == [0, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,10 @@ class LocalSandboxes:
             SandboxError: `sandbox.unavailable` with what to change on this host.
         """
         await asyncio.to_thread(self._launcher)
+
+    async def place(self) -> str:
+        """Return this host and the folder its sandboxes are in."""
+        return f"{socket.gethostname()}:{self._options.state_dir}"
 
     async def open(self, spec: SandboxSpec) -> LocalSandbox:
         """Build or find the image, start a sandbox, place its uploads; see the contract."""
