@@ -19,12 +19,17 @@ _SHAPES = (
     rb"AIza[0-9A-Za-z_-]{30,512}",  # Google
     rb"hf_[A-Za-z0-9]{20,512}",  # Hugging Face
     rb"npm_[A-Za-z0-9]{30,512}",  # npm
+    rb"dtn_[A-Za-z0-9]{20,512}",  # Daytona
     # JSON web tokens; possessive and short-headed, since `eyJeyJ...` is tried at every step
     rb"eyJ[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,8192}+\.[A-Za-z0-9_-]{8,4096}",
     rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,8192}",  # HTTP authorization
     # private keys; no `-----` inside, so that a file of first lines is read once
     rb"-----BEGIN [A-Z ]{0,64}PRIVATE KEY-----(?:[^-]|-(?!----)){0,8192}+-----END [A-Z ]{0,64}PRIVATE KEY-----",
     rb"(?<=://)[^/\s:@]{1,64}:[^/\s:@]{3,128}(?=@)",  # user:password@ in a URL
+    # a header that holds a key, and variables called like one: with a digit, or it is a word of a program
+    rb"(?P<kept>(?i:x-api-key)\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?)[A-Za-z0-9._~+/=-]{16,512}+",
+    rb"(?P<named>(?i:api_?key|_token|_secret|_password)\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?)"
+    rb"(?=[A-Za-z_~+/=-]{0,512}[0-9])[A-Za-z0-9_~+/=-]{16,512}+(?![.(\[])",
 )
 """Every repetition has an end: what a sandbox printed must not decide how long a worker is busy."""
 
@@ -51,7 +56,7 @@ class Redactor:
 
     def bytes(self, data: bytes) -> bytes:
         """Return the bytes with every secret masked."""
-        return self._pattern.sub(_MASK, data)
+        return self._pattern.sub(_masked_match, data)
 
     def text(self, text: str) -> str:
         """Return the text with every secret masked."""
@@ -92,6 +97,11 @@ class Redactor:
         masked_path.replace(path)
 
 
+def _masked_match(match: re.Match[bytes]) -> bytes:
+    """Return what stands in a secret's place: the mask, behind the name the secret goes by if it has one."""
+    return (match["kept"] or match["named"] or b"") + _MASK
+
+
 def _forms(value: str) -> Iterator[bytes]:
     """Yield the bytes a value may be written as: by a program, in a document, in JSON."""
     written = (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
@@ -119,7 +129,7 @@ def _piece(pattern: re.Pattern[bytes], data: bytes, *, start: int, border: int) 
         if match.end() > border:
             border = min(border, match.start())
             break
-        parts += [data[start : match.start()], _MASK]
+        parts += [data[start : match.start()], _masked_match(match)]
         start = match.end()
     border = max(start, border)
     return b"".join([*parts, data[start:border]]), border
