@@ -24,7 +24,9 @@ from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
 from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError
 from benchflow_client.handle import Fleet, JobHandle, StoredJob
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
+from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.ledger.sandboxes import RedisSandboxBook, SandboxRecord
 from benchflow_client.plan.draft import Draft, find_work, make_draft
 from benchflow_client.plan.submit import store_draft
 from benchflow_client.results.read import JobResults
@@ -167,6 +169,30 @@ class Client:
     def workers(self) -> Sequence[WorkerRecord]:
         """Return the workers that are alive."""
         return self._connect(None).ledger.workers()
+
+    def sandboxes(self) -> Sequence[SandboxRecord]:
+        """Return the sandboxes on record: those that exist, or may."""
+        return RedisSandboxBook(RedisConnection.at(self._address(None))).read()
+
+    def worker_environ(self) -> dict[str, str]:
+        """Return the variables with which a process of the workers' side joins this fleet."""
+        fleet = self._connect(None)
+        return {
+            **settings_module.process_environ(),
+            "BENCHFLOW_BROKER_URL": self._address(None),
+            "BENCHFLOW_STORE_URL": fleet.store.url,
+            "BENCHFLOW_STATE_DIR": str(self.settings.state_dir),
+        }
+
+    def _address(self, spec: JobSpec | None) -> str:
+        """Return the broker's URL, credentials included."""
+        self._connect(spec)
+        if self.settings.broker_url is not None:
+            return self.settings.broker_url.get_secret_value()
+        instance = self._embedded.running() if self._embedded else None
+        if instance is None:
+            raise BrokerError("The embedded fleet is gone.", hint="Start one with `bench up`.")
+        return instance.url
 
     def _runs_embedded(self) -> bool:
         folder = self._jobs_dir or Path("jobs")

@@ -6,11 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from benchflow_client.catalog.agents import list_agents
 from benchflow_client.embedded.server import find_server
-from benchflow_client.errors import BenchflowError
+from benchflow_client.errors import BenchflowError, WorkerError
 from benchflow_client.ledger.connection import address_of
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.report import Check
@@ -98,16 +99,9 @@ def _agents(_: Settings) -> Check:
 def _sandboxes(environ: Mapping[str, str]) -> Iterator[Check]:
     """Ask the workers' side in a process of its own: the client never imports it."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchflow_workers", "check-host"],
-            env=dict(environ), capture_output=True, text=True, timeout=_HOST_TIMEOUT_S, check=False,
-        )  # fmt: skip
-        findings = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        yield Check(
-            "WARN", "sandboxes", f"This machine's sandboxes could not be checked ({type(error).__name__}).",
-            "A client needs none; for a worker run: pip install 'benchflow[worker]'",
-        )  # fmt: skip
+        findings = ask_host(["check-host"], environ)
+    except WorkerError as error:
+        yield Check("WARN", "sandboxes", error.message, error.hint)
         return
     working = [finding for finding in findings if finding["problem"] is None]
     for finding in findings:
@@ -115,3 +109,23 @@ def _sandboxes(environ: Mapping[str, str]) -> Iterator[Check]:
             yield Check("PASS", finding["kind"], finding["text"])
         else:
             yield Check("WARN" if working else "FAIL", finding["kind"], finding["problem"], finding["fix"])
+
+
+def ask_host(arguments: Sequence[str], environ: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return what the workers' side says of this host, asked in a process of its own.
+
+    Raises:
+        WorkerError: It is not installed or did not answer.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchflow_workers", *arguments],
+            env=dict(environ), capture_output=True, text=True, timeout=_HOST_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise WorkerError(
+            f"This machine's sandboxes could not be checked ({type(error).__name__}).",
+            hint="A client needs none; for a worker run: pip install 'benchflow[worker]'",
+        ) from error
+    return found

@@ -233,6 +233,19 @@ def trials_report(rows: Sequence[Mapping[str, Any]]) -> Report:
     return (Table(columns, tuple(_trial_cells(row) for row in rows)),)
 
 
+def sandboxes_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the table of sandboxes; an orphan exists without a lease, a stale one is only on record."""
+    columns = (
+        Column("sandbox", shrink=2),
+        Column("kind"),
+        Column("state"),
+        Column("trial", shrink=1),
+        Column("worker", shrink=3),
+    )
+    names = ("id", "kind", "state", "trial", "worker")
+    return (Table(columns, tuple(Row(tuple(row[name] for name in names)) for row in rows)),)
+
+
 def agents_report(entries: Sequence[AgentEntry]) -> Report:
     """Return the table of agents that can be named."""
     columns = (Column("agent"), Column("kind"), Column("what it does"))

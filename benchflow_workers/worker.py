@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from celery import signals
+from celery.platforms import SecurityWarning
 
 from benchflow_client.broker import CONTROL_QUEUE
 from benchflow_client.errors import WorkerError
@@ -108,6 +110,8 @@ def configure_logging(level: str) -> None:
         raise WorkerError(f"Log level {level!r} is not known.", hint="Use DEBUG, INFO, WARNING or ERROR.")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(message)s")
     logging.getLogger("benchflow_workers").setLevel(level)
+    # Celery warns root of pickle; only JSON is accepted here, and Docker and namespaces need root.
+    warnings.simplefilter("ignore", SecurityWarning)
     logging.getLogger("benchflow_client").setLevel(level)
 
 

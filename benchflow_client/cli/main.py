@@ -40,6 +40,10 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
             ("agents", "List agents."),
         ),
     ),
+    "Sandboxes": (
+        "benchflow_client.cli.sandboxes",
+        (("sandboxes", "List, audit or clean the fleet's sandboxes."),),
+    ),
     "Tasks": (
         "benchflow_client.cli.tasks",
         (
