@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the records are only read here, and pydantic is the slow pa
 Tone = Literal["plain", "dim", "good", "warn", "bad"]
 """How a piece feels; a help for the eye only, never the only carrier of a meaning."""
 
+_ID_CHARS = 20  # enough to find a sandbox by
 _LISTED_CAUSES = 12  # causes printed at the end of a run; the summary has all
 
 
@@ -242,8 +243,10 @@ def sandboxes_report(rows: Sequence[Mapping[str, Any]]) -> Report:
         Column("trial", shrink=1),
         Column("worker", shrink=3),
     )
-    names = ("id", "kind", "state", "trial", "worker")
-    return (Table(columns, tuple(Row(tuple(row[name] for name in names)) for row in rows)),)
+    cells = (
+        (row["id"][:_ID_CHARS], *(row[name] for name in ("kind", "state", "trial", "worker"))) for row in rows
+    )
+    return (Table(columns, tuple(map(Row, cells))),)
 
 
 def agents_report(entries: Sequence[AgentEntry]) -> Report:

@@ -95,8 +95,10 @@ class Reaper:
                 extra={"action": "sandbox_reaped"},
             )  # fmt: skip
             await by_kind[ref.kind].remove(ref)
-        for record in found.stale:
-            self._book.erase(record.name)
+        removed = {(ref.kind, ref.id) for ref in found.orphans}
+        for record in self._book.read():
+            if record in found.stale or (record.kind, record.id) in removed:
+                self._book.erase(record.name)
         return len(found.orphans) + len(found.stale)
 
     async def _audit(self) -> Audit:
