@@ -78,12 +78,14 @@ async def test_trial_stopped_while_it_waits_takes_nothing_with_it() -> None:
 
     async with capacity.hold(1.0, None):
         waiting = [asyncio.create_task(fits(capacity, 1.0, None, within_s=30)) for _ in range(4)]
-        await asyncio.sleep(0)
+        assert not await fits(capacity, 1.0, None, within_s=0.2)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()  # every thread that waited has ended
 
-    assert await fits(capacity, 1.0, None, within_s=5)
+    async with asyncio.timeout(5), capacity.hold(1.0, None):
+        pass
 
 
 def test_trials_of_other_threads_count() -> None:

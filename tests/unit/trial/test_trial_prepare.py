@@ -23,6 +23,7 @@ def test_sandbox_carries_whom_it_belongs_to(world: World) -> None:
         "bf.fleet": "tests",
         "bf.job": world.plan.job,
         "bf.trial": f"{world.plan.job}.fix-build.solver.1",
+        "bf.index": "0",
         "bf.fence": "7",
         "bf.worker": "box/1",
     }
