@@ -36,6 +36,7 @@ from benchflow_client.store.base import Store
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import Lease, LeaseKeeper, PhaseListener, Stop
 from benchflow_workers.trial.boundary import failure_of
+from benchflow_workers.trial.event_loop import run_to_end
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.trial.recorder import result_of, write_attempt, write_config
 from benchflow_workers.trial.records import Attempt, Rollout
@@ -135,7 +136,7 @@ class Deliveries:
         lease = execution.lease
         try:
             write_config(self.store, execution.attempt)
-            rollout, secrets = asyncio.run(
+            rollout, secrets = run_to_end(
                 _until_stopped(
                     execution.attempt,
                     self.parts,

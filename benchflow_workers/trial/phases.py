@@ -18,11 +18,9 @@ from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
 from benchflow_workers.trial.boundary import Boundary, with_failure
+from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
-
-CLOSE_TIMEOUT_S = 60.0
-"""A sandbox that does not go away in this time is left to the reaper; the result is not held up."""
 
 _TAIL_BYTES = 2000
 
@@ -131,7 +129,7 @@ def judge(prepared: Prepared, tests: Completed, rollout: Rollout, folder: Path) 
 
 
 async def close(sandbox: Sandbox, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-    """Remove the sandbox; cancelled or not, this is waited for.
+    """Remove the sandbox; cancelled or not, this is waited for, but never beyond its time.
 
     Args:
         sandbox: The sandbox.
@@ -140,23 +138,20 @@ async def close(sandbox: Sandbox, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool
     Returns:
         False when it could not be removed in time; the reaper will.
     """
-    closing = asyncio.ensure_future(_closed(sandbox, timeout_s))
-    while not closing.done():
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            if closing.cancelled():
-                return False
-    return closing.result()
+    closing = asyncio.ensure_future(_closed(sandbox))
+    deadline = time.monotonic() + timeout_s
+    while not closing.done() and (left_s := deadline - time.monotonic()) > 0:
+        # Waiting does not cancel what is waited for, so that a trial that is stopped still closes.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({closing}, timeout=left_s)
+    # One that swallows this too is left to the end of the loop; waiting for it could take for ever.
+    closing.cancel()
+    return closing.done() and not closing.cancelled() and closing.result()
 
 
-async def _closed(sandbox: Sandbox, timeout_s: float) -> bool:
+async def _closed(sandbox: Sandbox) -> bool:
     async with Boundary() as boundary:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await sandbox.close()
-        except TimeoutError:
-            return False
+        await sandbox.close()
     return boundary.failure is None
 
 

@@ -20,6 +20,9 @@ from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, Verify
 SETUP_TIMEOUT_S = 600.0
 """Shared by all preparation and hardening steps: minutes, so that a busy host costs no trial."""
 
+CLOSE_TIMEOUT_S = 60.0
+"""A sandbox that does not go away in this time is left to the reaper; the result is not held up."""
+
 ARTIFACTS_DIR = "/logs/artifacts"
 """What a task leaves here is kept."""
 
@@ -36,6 +39,7 @@ class Parts:
         environ: Variables of this worker that names in specs and tasks refer to.
         fleet: Name of the fleet, for labels.
         capacity: What this worker's sandboxes may take together.
+        close_timeout_s: Seconds a sandbox may take to go away; later it is left to the reaper.
     """
 
     bundles: BundleCache
@@ -45,6 +49,7 @@ class Parts:
     environ: Mapping[str, str]
     fleet: str
     capacity: Capacity = field(default_factory=Capacity)
+    close_timeout_s: float = CLOSE_TIMEOUT_S
 
 
 def prepare(attempt: Attempt, parts: Parts) -> Prepared:

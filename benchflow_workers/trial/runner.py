@@ -53,13 +53,13 @@ async def run_attempt(
         try:
             rollout = await _in_sandbox(_Step(prepared, sandbox, folder, watch, observe), rollout)
         finally:
-            await _close(sandbox, attempt)
+            await _close(sandbox, attempt, parts.close_timeout_s)
     rollout = with_failure(rollout, opening.failure)
     return replace(rollout, seconds=watch.seconds), prepared.secrets
 
 
-async def _close(sandbox: Sandbox, attempt: Attempt) -> None:
-    if not await phases.close(sandbox):
+async def _close(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> None:
+    if not await phases.close(sandbox, timeout_s=timeout_s):
         logger.warning(
             "sandbox %s was not removed in time; the reaper will", sandbox.id,
             extra={"action": "sandbox_left", "trial": attempt.trial.id, "job": attempt.plan.job},
