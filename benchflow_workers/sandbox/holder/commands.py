@@ -1,4 +1,7 @@
-"""Runs one command in a process forked by the first process of a sandbox."""
+"""Runs one command in a process forked by the first process of a sandbox.
+
+Lines marked "no cover" run in processes no coverage tool can follow into; the contract tests run them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class _RefusedError(Exception):
         self.exit_code = exit_code
 
 
-def run(channel: socket.socket) -> None:
+def run(channel: socket.socket) -> None:  # pragma: no cover
     """Become the command that the channel asks for, or say on it why that cannot be."""
     request, fds = wire.receive(channel)
     try:
@@ -53,7 +56,7 @@ def run(channel: socket.socket) -> None:
         wire.send(channel, {"error": str(refusal), "exit": refusal.exit_code})
 
 
-def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:
+def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:  # pragma: no cover
     user = users.find(request["user"], Path("/etc"))
     if user is None:
         raise _RefusedError(_CANNOT_START, f"no user {request['user']!r} in the sandbox's /etc/passwd")
@@ -74,14 +77,14 @@ def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:
     _execute(request["argv"], env)
 
 
-def _connect(fds: list[int], *, has_stdin: bool) -> None:
+def _connect(fds: list[int], *, has_stdin: bool) -> None:  # pragma: no cover
     """Put the passed descriptors in the place of the standard streams."""
     stdin = fds[2] if has_stdin else os.open("/dev/null", os.O_RDONLY)
     for target, source in enumerate((stdin, fds[0], fds[1])):
         os.dup2(source, target)
 
 
-def _limit(limits: Mapping[str, int]) -> None:
+def _limit(limits: Mapping[str, int]) -> None:  # pragma: no cover
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name, value in limits.items():
         number = getattr(resource, name)
@@ -94,7 +97,7 @@ def _limit(limits: Mapping[str, int]) -> None:
         return  # the host's own score is higher already, which serves as well
 
 
-def _drop_rights(user: users.User, *, has_users: bool) -> None:
+def _drop_rights(user: users.User, *, has_users: bool) -> None:  # pragma: no cover
     """Become the user; only root keeps capabilities, and only those of `ROOT_CAPABILITIES`."""
     keep = ROOT_CAPABILITIES if user.uid == 0 or not has_users else frozenset[int]()
     kernel.limit_bounding_set(keep)
@@ -107,7 +110,7 @@ def _drop_rights(user: users.User, *, has_users: bool) -> None:
         kernel.forbid_new_privileges()
 
 
-def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
+def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:  # pragma: no cover
     """Start the program, trying the folders of PATH as a shell does."""
     denied: OSError | None = None
     for path in _candidates(argv[0], env["PATH"]):
@@ -122,7 +125,7 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
     raise _RefusedError(_CANNOT_START, f"{argv[0]}: {denied.strerror}".lower())
 
 
-def _candidates(program: str, path: str) -> Iterator[str]:
+def _candidates(program: str, path: str) -> Iterator[str]:  # pragma: no cover
     if "/" in program or not program:
         yield program
         return

@@ -133,16 +133,17 @@ def _add(archive: tarfile.TarFile, source: str, name: str, status: os.stat_resul
         now = os.fstat(fd)
         if stat.S_ISREG(now.st_mode):
             entry.size = now.st_size
-            archive.addfile(entry, _Padded(file, entry.size))
+            archive.addfile(entry, Padded(file, entry.size))
 
 
-class _Padded:
+class Padded:
     """A file that always has the size its header told, even when it shrinks meanwhile."""
 
     def __init__(self, file: IO[bytes], size_bytes: int) -> None:
         self._file, self._left = file, size_bytes
 
     def read(self, size: int = -1) -> bytes:
+        """Return what is asked for, zeros where the file has no more."""
         wanted = self._left if size < 0 else min(size, self._left)
         data = self._file.read(wanted)
         self._left -= wanted

@@ -4,6 +4,8 @@ For each sandbox it forks a keeper, which makes the namespaces, forks the first
 process into them, and waits for its end. The first process serves commands until
 the worker's end of its control socket is closed, by intent or by the worker's death;
 the kernel then kills everything in the sandbox with it.
+
+Lines marked "no cover" run in processes no coverage tool can follow into; the contract tests run them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 _BACKLOG = 128
 
 
-def main(control_fd: int) -> None:
+def main(control_fd: int) -> None:  # pragma: no cover
     """Serve sandboxes over an inherited control socket."""
     kernel.set_name("bf-nursery")
     os.umask(0o022)
@@ -35,7 +37,7 @@ def main(control_fd: int) -> None:
     Server(control, {b"s": keep}).serve()
 
 
-def keep(channel: socket.socket) -> None:
+def keep(channel: socket.socket) -> None:  # pragma: no cover
     """Make one sandbox and wait for its end; answers its pid, then whether it is ready."""
     request, fds = wire.receive(channel)
     control = socket.socket(fileno=fds[0])
@@ -65,7 +67,7 @@ def keep(channel: socket.socket) -> None:
         _remove_cgroup(os.path.dirname(path))
 
 
-def _leave_namespaces(request: Mapping[str, Any]) -> None:
+def _leave_namespaces(request: Mapping[str, Any]) -> None:  # pragma: no cover
     flags = kernel.NEWPID | kernel.NEWIPC | kernel.NEWUTS
     if request["cuts_network"]:
         flags |= kernel.NEWNET
@@ -79,7 +81,9 @@ def _leave_namespaces(request: Mapping[str, Any]) -> None:
     Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
 
 
-def _live(channel: socket.socket, control: socket.socket, request: Mapping[str, Any], ready: int) -> None:
+def _live(
+    channel: socket.socket, control: socket.socket, request: Mapping[str, Any], ready: int
+) -> None:  # pragma: no cover
     """Be the first process of the sandbox."""
     try:
         kernel.set_name("bf-init")
@@ -101,7 +105,7 @@ def _live(channel: socket.socket, control: socket.socket, request: Mapping[str, 
     Server(control, operations, {b"k": kill}).serve()
 
 
-def _raise_loopback() -> None:
+def _raise_loopback() -> None:  # pragma: no cover
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
 
@@ -123,7 +127,7 @@ def kill(server: Server, request: dict[str, Any]) -> dict[str, Any]:
     return {"left": killing.kill_all(matches, exempt=exempt, deadline_s=request["deadline_s"])}
 
 
-def listen(channel: socket.socket) -> None:
+def listen(channel: socket.socket) -> None:  # pragma: no cover
     """Answer a socket that listens on the sandbox's loopback."""
     request, _ = wire.receive(channel)
     with socket.socket() as listener:
@@ -133,7 +137,7 @@ def listen(channel: socket.socket) -> None:
         wire.send(channel, {"done": True}, [listener.fileno()])
 
 
-def _remove_cgroup(folder: str) -> None:
+def _remove_cgroup(folder: str) -> None:  # pragma: no cover
     try:
         os.rmdir(folder)
     except OSError:

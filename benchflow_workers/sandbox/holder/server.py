@@ -2,6 +2,8 @@
 
 The nursery and the first process of every sandbox are both such a server; they
 differ in the operations they offer.
+
+Lines marked "no cover" run in processes no coverage tool can follow into; the contract tests run them.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class Server:
         if name != b"e":
             self._exempt.add(pid)
 
-    def _run(self, operation: Operation, channel: socket.socket) -> None:
+    def _run(self, operation: Operation, channel: socket.socket) -> None:  # pragma: no cover
         """Run an operation in the forked process, which ends here whatever happens."""
         try:
             signal.set_wakeup_fd(-1)

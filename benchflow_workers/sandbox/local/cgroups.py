@@ -17,7 +17,7 @@ CONTROLLERS = ("memory", "pids", "cpu")
 """What is limited."""
 
 _PERIOD_US = 100_000
-_PARENT = "benchflow"
+_PREFIX = "benchflow-"
 _REMOVE_DEADLINE_S = 2.0
 
 
@@ -79,7 +79,7 @@ def make_group(root: Path, sandbox_id: str, limits: Limits, *, membership: str |
     limited: set[str] = set()
     oom_file: Path | None = None
     for parent, controllers, version in _hierarchies(root, membership):
-        folder = parent / _PARENT / sandbox_id
+        folder = parent / f"{_PREFIX}{sandbox_id}"
         done = _write_limits(folder, limits, controllers, version)
         if done:
             folders.append(folder)
@@ -145,8 +145,6 @@ def _enable(folder: Path) -> bool:
         names = (folder / "cgroup.controllers").read_text(encoding="ascii").split()
         wanted = " ".join(f"+{name}" for name in CONTROLLERS if name in names)
         (folder / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
-        (folder / _PARENT).mkdir(exist_ok=True)
-        (folder / _PARENT / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
     except OSError as error:
         logger.debug("control group %s cannot be divided: %s", folder, error)
         return False
@@ -156,7 +154,7 @@ def _enable(folder: Path) -> bool:
 def _write_limits(folder: Path, limits: Limits, controllers: tuple[str, ...], version: int) -> set[str]:
     """Make one group and return the controllers that hold; none = it was not made."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         logger.debug("control group %s cannot be made: %s", folder, error)
         return set()

@@ -110,6 +110,9 @@ async def run(holder: Holder, command: Command, around: Surroundings) -> Complet
             if not ending.done():
                 ending.cancel()
                 await _abandon(holder, tag)
+                await asyncio.wait(
+                    {ending}, timeout=_ANSWER_S
+                )  # it must let go of the channel before that closes
         exit_code, reason = _read_end(ending, holder)
         await asyncio.wait({out.ended, err.ended}, timeout=_DRAIN_S)
         if reason:

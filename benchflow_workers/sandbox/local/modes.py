@@ -44,7 +44,7 @@ except OSError as error:
 _TRY_S = 20.0
 
 _FIXES = {
-    "overlay": "Put the worker's state folder on ext4, xfs, btrfs or a tmpfs: overlayfs and NFS cannot hold one.",
+    "overlay": "Put the worker's state folder on ext4, xfs, btrfs or a tmpfs (overlayfs and NFS cannot hold an overlay), on Linux 5.11 or newer.",
     "proc": "The worker's own container hides parts of /proc; start it with `--security-opt systempaths=unconfined`.",
     "namespaces": (
         "As root give the worker CAP_SYS_ADMIN (a container needs --privileged); as a user allow user "

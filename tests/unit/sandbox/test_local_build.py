@@ -32,7 +32,11 @@ async def provider(state_dir: Path) -> AsyncIterator[LocalSandboxes]:
     yield provider
     await provider.close()
     assert list((state_dir / "sandboxes").glob("*")) == []
-    assert str(state_dir) not in Path("/proc/mounts").read_text()
+    assert not is_mounted(state_dir)
+
+
+def is_mounted(folder: Path) -> bool:
+    return str(folder) in Path("/proc/mounts").read_text()
 
 
 def spec_of(context: Path, dockerfile: str, **files: str) -> SandboxSpec:

@@ -92,21 +92,22 @@ async def test_nothing_of_the_workers_variables_is_seen(sandbox: LocalSandbox) -
     assert set(names.split()) == {"PATH", "HOME", "LANG", "BF_EXEC_ID", "PWD"}
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "mount -t tmpfs none /mnt",
-        "mknod /tmp/disk b 8 0",
-        "echo x >/proc/sys/kernel/core_pattern",
-        "echo b >/proc/sysrq-trigger",
-        "umount /proc/sys",
-        "kill -KILL 1; kill -INT 1; kill -STOP 1; exit 1",
-        "ls /proc/1/root/etc && readlink /proc/1/fd/0",
-        "hostname other",
-    ],
+FORBIDDEN = (
+    "mount -t tmpfs none /mnt",
+    "umount /proc/sys",
+    "mknod /tmp/disk b 8 0",
+    "echo x >/proc/sys/kernel/core_pattern",
+    "echo b >/proc/sysrq-trigger",
+    "kill -KILL 1; kill -INT 1; kill -STOP 1; exit 1",
+    "readlink /proc/1/fd/0",
+    "hostname other",
 )
-async def test_root_of_a_sandbox_has_no_power_over_the_host(sandbox: LocalSandbox, script: str) -> None:
-    assert (await sh(sandbox, script)).exit_code != 0
+
+
+async def test_root_of_a_sandbox_has_no_power_over_the_host(sandbox: LocalSandbox) -> None:
+    allowed = [script for script in FORBIDDEN if (await sh(sandbox, script)).exit_code == 0]
+
+    assert allowed == []
     assert await output(sandbox, "echo alive") == "alive"
 
 
@@ -148,7 +149,7 @@ async def test_an_agent_has_no_capability_and_cannot_gain_one(state_dir: Path) -
     assert status.splitlines()[-1] == "/"
     assert theirs.splitlines() == [added, "/home/zoe"]
     assert denied.stderr.count(b"denied") == 3
-    assert not Path("/home/zoe").exists()
+    assert "zoe" not in os.listdir("/home")
 
 
 async def test_a_fork_storm_is_killed_whole(provider: LocalSandboxes) -> None:
@@ -231,15 +232,7 @@ async def test_a_killed_worker_takes_its_sandboxes_processes_along(state_dir: Pa
     """Only the folder is left, found by its labels from another process and removed there."""
     if problem := try_mode("rootless", state_dir).problem:
         pytest.skip(problem)
-    worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(state_dir)],
-        stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env={"PYTHONPATH": str(REPOSITORY)},
-    )  # fmt: skip
-    assert worker.stdout is not None
-    with worker.stdout:
-        init = int(worker.stdout.readline())
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.wait()
+    init = _first_process_of_a_killed_worker(state_dir)
     await _gone(init)
 
     provider = LocalSandboxes(LocalOptions(state_dir))
@@ -249,8 +242,29 @@ async def test_a_killed_worker_takes_its_sandboxes_processes_along(state_dir: Pa
     assert [ref.labels for ref in refs] == [{"t": "orphan"}]
     assert await provider.list({"t": "orphan"}) == []
     assert list((state_dir / "sandboxes").glob("orphan*")) == []
-    assert str(state_dir) not in Path("/proc/mounts").read_text()
-    assert list(Path("/sys/fs/cgroup").glob("*/benchflow/orphan*")) == []
+    assert _traces(state_dir) == []
+
+
+def _first_process_of_a_killed_worker(state_dir: Path) -> int:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(state_dir)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env={"PYTHONPATH": str(REPOSITORY)},
+    )
+    assert worker.stdout is not None
+    with worker.stdout:
+        init = int(worker.stdout.readline())
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+    return init
+
+
+def _traces(state_dir: Path) -> list[str]:
+    """Return mounts below the state folder and control groups of the orphan."""
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(state_dir) in line]
+    return mounts + [str(path) for path in Path("/sys/fs/cgroup").glob("**/benchflow-orphan*")]
 
 
 WORKER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -28,6 +29,7 @@ async def test_every_command_succeeds_without_output() -> None:
     assert (done.exit_code, done.stdout, done.stderr, done.timed_out) == (0, b"", b"", False)
     assert provider.kind == "null"
     await provider.check()
+    assert await provider.place() == f"process {os.getpid()}"
     await provider.close()
 
 
