@@ -17,6 +17,7 @@ from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.report import Check
 from benchflow_client.settings import Settings
 from benchflow_client.store.configured import configured_store
+from benchflow_client.store.layout import BUNDLES
 
 _LEAST_PYTHON = (3, 11)
 _LEAST_FREE_GB = 5
@@ -73,9 +74,9 @@ def _store(settings: Settings) -> Check:
             )  # fmt: skip
         return Check("PASS", "store", "the jobs folder")
     store = configured_store(settings, settings.store_url)
-    key = ".bundles/doctor"
-    store.put(key, b"written by bench doctor\n")
-    store.delete_tree(key)
+    folder = f"{BUNDLES}/doctor"
+    store.put(f"{folder}/written", b"by bench doctor\n")
+    store.delete_tree(folder)
     return Check("PASS", "store", f"{store.url} can be written")
 
 
