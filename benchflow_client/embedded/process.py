@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 STOP_TIMEOUT_S = 60.0
@@ -14,7 +14,7 @@ STOP_TIMEOUT_S = 60.0
 
 
 def spawn_detached(argv: Sequence[str], *, environ: Mapping[str, str], log: Path, stdin: bytes = b"") -> int:
-    """Start a program in a session of its own and return its process id.
+    """Start a program in a session of its own, with no file of ours, and return its process id.
 
     Args:
         argv: Program (a path) and arguments.
@@ -35,12 +35,21 @@ def spawn_detached(argv: Sequence[str], *, environ: Mapping[str, str], log: Path
                 (os.POSIX_SPAWN_DUP2, reader, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
+                *_close_inherited(),
             ],
             setsid=True,
         )
     finally:
         os.close(reader)
         os.close(output)
+
+
+def _close_inherited() -> Iterator[tuple[int, int]]:
+    """Yield what closes files a shell or `make` left open: somebody may wait for their end."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                yield os.POSIX_SPAWN_CLOSE, int(name)
 
 
 def has_ended(pid: int) -> bool:
