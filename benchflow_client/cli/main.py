@@ -62,6 +62,7 @@ def make_app() -> App:
         help="Run agents on benchmark tasks, on this machine or on a fleet.",
         version_flags=["--version"],
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,
     )
     for group, (module, commands) in _GROUPS.items():
         for name, summary in commands:
