@@ -10,6 +10,7 @@ from typing import Final
 
 from benchflow_client.errors import (
     BenchflowError,
+    BrokerError,
     MissingExtraError,
     StoreError,
     TaskError,
@@ -31,6 +32,7 @@ _IN_VERIFICATION: Final = {
 
 _BY_TYPE: Final[tuple[tuple[type[BenchflowError], str], ...]] = (
     (StoreError, "store.write_failed"),
+    (BrokerError, "broker.unreachable"),
     (TaskError, "task.unreadable"),
     (UnknownAgentError, "agent.not_runnable"),
     (MissingExtraError, "sandbox.unavailable"),
