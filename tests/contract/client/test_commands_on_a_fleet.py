@@ -50,8 +50,10 @@ def ctrl_c_in(function: str) -> Generator[None]:
 
     thread = threading.Thread(target=press, daemon=True)
     thread.start()
-    yield
-    thread.join()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def test_a_run_shows_the_plan_the_pace_and_the_numbers(bench: Bench, tasks: Path, configured: Any) -> None:

@@ -93,7 +93,7 @@ def test_sandboxes_that_cannot_be_checked_are_no_failure_of_a_client(home: Path)
     found = findings({"PATH": "/nonexistent", "BENCHFLOW_LEASE_TTL_S": "never"})
 
     assert found["sandboxes"].status == "WARN"
-    assert "pip install 'benchflow[worker]'" in found["sandboxes"].fix
+    assert "pip install 'benchflow-workers[worker]'" in found["sandboxes"].fix
 
 
 def test_a_healthy_machine_ends_with_0_and_json(bench: Bench, home: Path) -> None:

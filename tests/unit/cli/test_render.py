@@ -83,7 +83,7 @@ def test_error_lists_the_problems_of_tasks_up_to_a_bound():
 
 
 def test_missing_extra_names_the_command():
-    assert "pip install 'benchflow[docker]'" in shown(
+    assert "pip install 'benchflow-workers[docker]'" in shown(
         render.render_error, MissingExtraError("sandbox 'docker'", "docker")
     )
 
