@@ -99,20 +99,7 @@ async def run(holder: Holder, command: Command, around: Surroundings) -> Complet
         stack.callback(out.close)
         stack.callback(err.close)
         ending = asyncio.ensure_future(_talk(channel, command, around, _Wiring(tag, out, err)))
-        is_timed_out = False
-        try:
-            await asyncio.wait({ending}, timeout=command.timeout_s)
-            if not ending.done():
-                is_timed_out = True
-                await kill(holder, {"tag": tag})
-                await asyncio.wait({ending}, timeout=_ANSWER_S)
-        finally:
-            if not ending.done():
-                ending.cancel()
-                await _abandon(holder, tag)
-                await asyncio.wait(
-                    {ending}, timeout=_ANSWER_S
-                )  # it must let go of the channel before that closes
+        is_timed_out = await _wait(ending, command.timeout_s, holder, tag)
         exit_code, reason = _read_end(ending, holder)
         await asyncio.wait({out.ended, err.ended}, timeout=_DRAIN_S)
         if reason:
@@ -127,6 +114,28 @@ async def run(holder: Holder, command: Command, around: Surroundings) -> Complet
             oom_killed=exit_code != 0 and around.group.oom_kills() > kills_before,
             duration_s=time.monotonic() - started,
         )
+
+
+async def _wait(ending: asyncio.Future[dict[str, Any]], timeout_s: float, holder: Holder, tag: str) -> bool:
+    """Wait for a command's end; kill it at its deadline, or when the wait is cancelled.
+
+    Returns:
+        Whether the deadline came first.
+    """
+    try:
+        await asyncio.wait({ending}, timeout=timeout_s)
+        if ending.done():
+            return False
+        await kill(holder, {"tag": tag})
+        await asyncio.wait({ending}, timeout=_ANSWER_S)
+        return True
+    finally:
+        if not ending.done():
+            ending.cancel()
+            await _abandon(holder, tag)
+            await asyncio.wait(
+                {ending}, timeout=_ANSWER_S
+            )  # it must let go of the channel before that closes
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,9 +309,10 @@ def test_a_record_whose_process_is_gone_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_locked_folders_is_deleted(tmp_path: Path) -> None:
-    (tmp_path / "box/work/root/work/index").mkdir(parents=True)
+    overlay = tmp_path / "box" / "work" / "root" / "work"
+    (overlay / "index").mkdir(parents=True)
     (tmp_path / "box/deep/locked").mkdir(parents=True)
-    (tmp_path / "box/work/root/work").chmod(0)
+    overlay.chmod(0)
     (tmp_path / "box/deep").chmod(0)
 
     discard(tmp_path / "box")
