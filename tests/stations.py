@@ -45,6 +45,16 @@ class FlakyLedger:
 
 
 @dataclass
+class Clock:
+    """Seconds since the epoch, as a test wants them."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@dataclass
 class Station:
     """What one worker process is made of, for one job."""
 
@@ -57,10 +67,15 @@ class Station:
     deliveries: Deliveries
     app: Celery
     header: JobHeader
+    clock: Clock
 
     @property
     def job(self) -> str:
         return self.header.job
+
+    def skip(self, seconds: float) -> None:
+        """Let time pass for the ledger, and for nobody else."""
+        self.clock.ahead_s += seconds
 
     def take(self, index: int = 0) -> Any:
         """Deliver the wake-up of a trial."""
@@ -117,7 +132,8 @@ def memory_app() -> Celery:
 @contextmanager
 def station(world: World, *, ttl_s: float = 30.0, name: str = "box/1") -> Generator[Station, None, None]:
     """Open the world's job in a fresh ledger, release its first trials, and put a worker beside it."""
-    memory = MemoryLedger()
+    clock = Clock()
+    memory = MemoryLedger(clock)
     ledger: Any = FlakyLedger(memory)
     app, jobs = memory_app(), JobBook(ledger, world.store)
     dispatcher, keeper = Dispatcher(app, ledger), LeaseKeeper(ledger, ttl_s=ttl_s)
@@ -127,7 +143,7 @@ def station(world: World, *, ttl_s: float = 30.0, name: str = "box/1") -> Genera
     memory.open_job(job_header(world.plan, owner="ana"))
     deliveries = Deliveries(ledger, world.store, keeper, dispatcher, jobs, world.parts, name, scratch)
     here = Station(
-        world, memory, ledger, keeper, dispatcher, jobs, deliveries, app, memory.header(world.plan.job)
+        world, memory, ledger, keeper, dispatcher, jobs, deliveries, app, memory.header(world.plan.job), clock
     )
     here.messages("control")
     try:
