@@ -26,9 +26,11 @@ from benchflow_client.handle import Fleet, JobHandle, StoredJob
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.redis import RedisLedger
-from benchflow_client.ledger.sandboxes import RedisSandboxBook, SandboxRecord
+from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
+from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.plan.draft import Draft, find_work, make_draft
 from benchflow_client.plan.submit import store_draft
+from benchflow_client.report import JobRow, job_row
 from benchflow_client.results.read import JobResults
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan
@@ -165,6 +167,16 @@ class Client:
         """Return the counts of all recorded jobs, newest first."""
         ledger = self._connect(None).ledger
         return [ledger.progress(job) for job in ledger.jobs()]
+
+    def job_rows(self) -> Sequence[JobRow]:
+        """Return a row per job: of the fleet, or of the jobs folder where no fleet runs."""
+        if not self.is_embedded or self._runs_embedded():
+            return [job_row(progress) for progress in self.jobs()]
+        folder = self._jobs_dir or Path("jobs")
+        if not folder.is_dir():
+            return []
+        store = configured_store(self.settings, str(folder))
+        return [StoredJob(name, store).row() for name in stored_jobs(folder)]
 
     def workers(self) -> Sequence[WorkerRecord]:
         """Return the workers that are alive."""

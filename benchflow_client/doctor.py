@@ -127,6 +127,6 @@ def ask_host(arguments: Sequence[str], environ: Mapping[str, str]) -> list[dict[
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise WorkerError(
             f"This machine's sandboxes could not be checked ({type(error).__name__}).",
-            hint="A client needs none; for a worker run: pip install 'benchflow[worker]'",
+            hint="A client needs none; for a worker run: pip install 'benchflow-workers[worker]'",
         ) from error
     return found

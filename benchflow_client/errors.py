@@ -117,7 +117,7 @@ class MissingExtraError(UsageError):
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
             f"{feature} needs an extra that is not installed.",
-            hint=f"Run: pip install 'benchflow[{extra}]'",
+            hint=f"Run: pip install 'benchflow-workers[{extra}]'",
         )
         self.extra = extra
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import JobNotFoundError
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
+from benchflow_client.report import JobRow
 from benchflow_client.results.fetch import fetch_job
 from benchflow_client.results.read import (
     JobResults,
@@ -156,6 +157,14 @@ class StoredJob:
         if found.summary is not None:
             return found.summary
         return aggregate(found.plan, [trial.receipt for trial in self.trials()], elapsed_s=0.0)
+
+    def row(self) -> JobRow:
+        """Return the job's line in a list: `stopped` when its fleet ended before it did."""
+        found = self.results()
+        summary = found.summary
+        if summary is None:
+            return JobRow(self.name, "", "stopped", 0, found.plan.size, 0, None)
+        return JobRow(self.name, "", "done", summary.planned, summary.planned, 0, summary.score_ratio)
 
     def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Copy all documents of the job into a folder and return how many are there."""

@@ -18,7 +18,8 @@ from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import Ledger
 from benchflow_client.ledger.connection import RedisConnection, address_of, connect
 from benchflow_client.ledger.redis import RedisLedger
-from benchflow_client.ledger.sandboxes import RedisSandboxBook, SandboxBook
+from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
+from benchflow_client.ledger.sandboxes import SandboxBook
 from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
 from benchflow_workers import settings as worker_settings

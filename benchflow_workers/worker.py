@@ -110,6 +110,8 @@ def configure_logging(level: str) -> None:
         raise WorkerError(f"Log level {level!r} is not known.", hint="Use DEBUG, INFO, WARNING or ERROR.")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)-7s %(message)s")
     logging.getLogger("benchflow_workers").setLevel(level)
+    # A drained trial is rejected back to its queue on purpose; Celery would log a traceback of it.
+    logging.getLogger("celery.app.trace").setLevel(logging.ERROR)
     # Celery warns root of pickle; only JSON is accepted here, and Docker and namespaces need root.
     warnings.simplefilter("ignore", SecurityWarning)
     logging.getLogger("benchflow_client").setLevel(level)

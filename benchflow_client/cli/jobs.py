@@ -11,7 +11,8 @@ from cyclopts import Parameter
 from benchflow_client.api import Client
 from benchflow_client.cli import render
 from benchflow_client.cli.run import INTERRUPTED, show_results
-from benchflow_client.report import job_row, trials_report
+from benchflow_client.handle import StoredJob
+from benchflow_client.report import trials_report
 from benchflow_client.results.evidence import evidence_of
 from benchflow_client.results.rows import published_row, write_csv
 from benchflow_client.schema.trial import Outcome
@@ -24,7 +25,10 @@ Json = Annotated[bool, Parameter(help="Write JSON to stdout.", negative=())]
 def watch(job: JobName = "@last", *, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
     """Watch a job until it ends; Ctrl-C stops watching, not the job."""
     with Client(jobs_dir=jobs_dir) as client:
-        handle = client.job(job)
+        handle = client.stored_job(job)
+        if isinstance(handle, StoredJob):
+            # Its fleet has ended, so there is nothing to wait for.
+            return _show_stored(handle, is_json=json)
         try:
             if json:
                 render.print_json_lines(view._asdict() for view in handle.watch(poll_s=1.0))
@@ -40,10 +44,19 @@ def watch(job: JobName = "@last", *, jobs_dir: JobsDir = Path("jobs"), json: Jso
         return show_results(handle, handle.wait(), folder=handle.name, is_json=False)
 
 
+def _show_stored(job: StoredJob, *, is_json: bool) -> int:
+    summary = job.summary()
+    if is_json:
+        render.print_json(summary.model_dump(mode="json"))
+    render.render_summary(summary)
+    render.render_failures(summary, evidence=evidence_of(job.trials, summary))
+    return 0
+
+
 def jobs(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
     """List jobs, newest first."""
     with Client(jobs_dir=jobs_dir) as client:
-        rows = [job_row(progress) for progress in client.jobs()]
+        rows = client.job_rows()
     if json:
         render.print_json([row._asdict() for row in rows])
     else:

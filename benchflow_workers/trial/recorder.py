@@ -11,6 +11,7 @@ from typing import Any
 
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.errors import StoreError
+from benchflow_client.results.verifiers_row import encode_rows, to_verifiers_row
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import Outcome, Timing, TrialResult
@@ -141,6 +142,8 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         _write(folder, ("agent", f"{result.agent.replace('/', '_')}.txt"), rollout.agent_log)
     if rollout.test_output is not None:
         _write(folder, ("verifier", "test-stdout.txt"), rollout.test_output)
+        row = to_verifiers_row(result, example_id=result.index)
+        _write(folder, ("results.jsonl",), encode_rows([row]))
     if rollout.events:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), b"".join(_lines(rollout.events)))
     if result.reward is not None:

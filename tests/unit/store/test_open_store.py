@@ -55,7 +55,7 @@ def test_s3_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingExtraError) as caught:
         open_store("s3://key:secret@bucket/x")
 
-    assert caught.value.hint == "Run: pip install 'benchflow[s3]'"
+    assert caught.value.hint == "Run: pip install 'benchflow-workers[s3]'"
     assert "secret" not in caught.value.message
 
 
