@@ -1,0 +1,82 @@
+"""What the environment says to a worker; a wrong value is named, nothing is guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchflow_client.errors import WorkerError
+from benchflow_workers.context import broker_url, worker_name
+from benchflow_workers.settings import WorkerSettings, load, process_environ
+
+
+def test_nothing_set_means_the_defaults() -> None:
+    assert load({}) == WorkerSettings()
+    assert load({"BENCHFLOW_LEASE_TTL_S": ""}).lease_ttl_s == 60.0
+
+
+def test_every_variable_is_read_by_the_name_of_its_field() -> None:
+    settings = load({
+        "BENCHFLOW_LEASE_TTL_S": "2",
+        "BENCHFLOW_RECONCILE_S": "0.5",
+        "BENCHFLOW_DOCKER_HOST": "unix:///run/docker.sock",
+        "BENCHFLOW_DOCKER_PULL": "never",
+        "BENCHFLOW_EXTRA_CA": "/etc/ca.pem",
+        "BENCHFLOW_LOCAL_MODE": "rootless",
+        "BENCHFLOW_NULL_EXEC_S": "1.5",
+        "UNRELATED": "x",
+    })
+
+    assert (settings.lease_ttl_s, settings.reconcile_s, settings.null_exec_s) == (2.0, 0.5, 1.5)
+    assert (settings.docker_host, settings.docker_pull) == ("unix:///run/docker.sock", "never")
+    assert (settings.extra_ca, settings.local_mode) == (Path("/etc/ca.pem"), "rootless")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BENCHFLOW_LEASE_TTL_S", "soon"),
+        ("BENCHFLOW_LEASE_TTL_S", "0.1"),
+        ("BENCHFLOW_RECONCILE_S", "0"),
+        ("BENCHFLOW_DOCKER_PULL", "sometimes"),
+        ("BENCHFLOW_LOCAL_MODE", "chroot"),
+        ("BENCHFLOW_NULL_EXEC_S", "-1"),
+    ],
+)
+def test_value_that_is_not_allowed_is_named(name: str, value: str) -> None:
+    with pytest.raises(WorkerError) as caught:
+        load({name: value})
+
+    assert name in caught.value.message
+    assert name in caught.value.hint
+
+
+def test_unpacked_images_are_pairs_of_name_and_folder() -> None:
+    settings = load({"BENCHFLOW_LOCAL_ROOTFS": "debian:bookworm-slim=/srv/debian,alpine=/srv/a=b,"})
+
+    assert settings.rootfs() == {"debian:bookworm-slim": Path("/srv/debian"), "alpine": Path("/srv/a=b")}
+    assert WorkerSettings().rootfs() == {}
+
+
+def test_worker_without_a_broker_says_which_variable_to_set() -> None:
+    with pytest.raises(WorkerError, match="BENCHFLOW_BROKER_URL"):
+        broker_url({"HOME": "/root"})
+
+    assert broker_url({"HOME": "/root", "BENCHFLOW_BROKER_URL": "redis://h:1/0"}) == "redis://h:1/0"
+
+
+def test_name_of_a_worker_is_its_host_and_process() -> None:
+    host, _, pid = worker_name().rpartition("/")
+
+    assert host
+    assert pid.isdigit()
+
+
+def test_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHFLOW_TEST_ONLY", "x")
+
+    found = process_environ()
+    found["BENCHFLOW_TEST_ONLY"] = "changed"
+
+    assert process_environ()["BENCHFLOW_TEST_ONLY"] == "x"
