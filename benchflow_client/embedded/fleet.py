@@ -111,7 +111,7 @@ class EmbeddedFleet:
 
     @property
     def log(self) -> Path:
-        """Return the worker's log file."""
+        """Return the log file of the present worker; that of the one before is beside it, `.1`."""
         return self._folder / "worker.log"
 
     def _start(self, slots: int) -> Instance:
@@ -144,6 +144,8 @@ class EmbeddedFleet:
             "BENCHFLOW_STATE_DIR": str(self._state_dir),
             _MARK: str(self._folder),
         }
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
         return spawn_detached(
             [sys.executable, "-m", "benchflow_workers", "worker", "--slots", str(slots)],
             environ=environ,
