@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchflow_client import settings
 from benchflow_client.api import Client
+from benchflow_client.broker import make_app
 from benchflow_client.embedded.fleet import Instance
 from tests.worlds import write_task
 
@@ -45,6 +48,34 @@ def embedded_fleet(
         mine = settings.load({"BENCHFLOW_STATE_DIR": str(folder / "state"), "BENCHFLOW_USER": "ana"})
         with Client(jobs_dir=jobs_dir or folder / "jobs", settings=mine) as client:
             yield client
+
+
+@contextmanager
+def recorded_events(url: str) -> Generator[list[Mapping[str, Any]], None, None]:
+    """Collect the events a fleet sends while the block runs: what Flower sees."""
+    app, events, is_over = make_app(url), list[Mapping[str, Any]](), threading.Event()
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": events.append})
+
+        def receive() -> None:
+            for _ in receiver.consume(limit=None, timeout=0.2, wakeup=False):
+                if is_over.is_set():
+                    return
+
+        def keep_receiving() -> None:
+            while not is_over.is_set():
+                try:
+                    receive()
+                except TimeoutError:
+                    continue
+
+        thread = threading.Thread(target=keep_receiving)
+        thread.start()
+        try:
+            yield events
+        finally:
+            is_over.set()
+            thread.join(30)
 
 
 def instance_of(folder: Path) -> Instance:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchflow_client.broker import make_app
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.trial import TrialResult
 from benchflow_workers.trial.redact import Redactor
-from tests.fleets import CASES, embedded_fleet, instance_of
+from tests.fleets import CASES, embedded_fleet, instance_of, recorded_events
 from tests.worlds import write_task
 
 SCRIPT = CASES / "62-prints-secrets" / "agent.sh"
@@ -81,34 +78,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Traces:
 
 def read_files(paths: Iterable[Path]) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in paths if path.is_file() and not path.is_symlink()}
-
-
-@contextmanager
-def recorded_events(url: str) -> Generator[list[Mapping[str, Any]], None, None]:
-    """Collect what Flower would see."""
-    app, events, is_over = make_app(url), list[Mapping[str, Any]](), threading.Event()
-    with app.connection_for_read() as connection:
-        receiver = app.events.Receiver(connection, handlers={"*": events.append})
-
-        def receive() -> None:
-            for _ in receiver.consume(limit=None, timeout=0.2, wakeup=False):
-                if is_over.is_set():
-                    return
-
-        def keep_receiving() -> None:
-            while not is_over.is_set():
-                try:
-                    receive()
-                except TimeoutError:
-                    continue
-
-        thread = threading.Thread(target=keep_receiving)
-        thread.start()
-        try:
-            yield events
-        finally:
-            is_over.set()
-            thread.join(30)
 
 
 def wait_for_end(events: list[Mapping[str, Any]], *, trial_id: str) -> None:
