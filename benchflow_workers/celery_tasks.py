@@ -11,6 +11,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from benchflow_client.broker import SUMMARY, TRIAL
+from benchflow_client.errors import StoreError
 from benchflow_client.schema.trial import Receipt
 from benchflow_workers.context import context
 from benchflow_workers.delivery import Answer
@@ -70,6 +71,15 @@ def _phase_events(task: Task) -> PhaseListener:
 
 
 def summarize_job(parts: list[list[Any]] | None, job: str) -> None:
-    """Write the summary of a job whose trials have all returned."""
+    """Write the summary of a job whose trials have all returned.
+
+    A store that does not take it leaves the job open; the reconciler tries again.
+    """
     here = context()
-    summarize(job, parts, ledger=here.ledger, store=here.store, jobs=here.jobs)
+    try:
+        summarize(job, parts, ledger=here.ledger, store=here.store, jobs=here.jobs)
+    except StoreError as error:
+        logger.error(
+            "summary of %s not written, tried again soon: %s", job, error,
+            extra={"action": "not_summarized", "job": job},
+        )  # fmt: skip
