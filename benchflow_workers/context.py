@@ -68,7 +68,7 @@ def context() -> WorkerContext:
     global _context
     with _lock:
         if _context is None:
-            _context = _compose(worker_settings.process_environ())
+            _context = compose(worker_settings.process_environ())
         return _context
 
 
@@ -92,7 +92,12 @@ def broker_url(environ: dict[str, str]) -> str:
     return url.get_secret_value()
 
 
-def _compose(environ: dict[str, str]) -> WorkerContext:
+def compose(environ: dict[str, str]) -> WorkerContext:
+    """Return a worker put together as its variables say; nothing is sent to the broker yet.
+
+    Raises:
+        WorkerError: A setting is missing or wrong.
+    """
     client, worker = client_settings.load(environ), worker_settings.load(environ)
     url = broker_url(environ)
     store = configured_store(client, _store_url(client))
@@ -104,14 +109,8 @@ def _compose(environ: dict[str, str]) -> WorkerContext:
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch = client.state_dir / "scratch" / str(os.getpid())
     scratch.mkdir(parents=True, exist_ok=True)
-    parts = Parts(
-        bundles=BundleCache(store, client.state_dir / "bundles"),
-        provider=sandboxes.get,
-        agent=agent_of,
-        verifier=verifier_of,
-        environ=environ,
-        fleet=client.fleet,
-    )
+    bundles = BundleCache(store, client.state_dir / "bundles")
+    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, client.fleet)
     return WorkerContext(
         name=name,
         settings=worker,
