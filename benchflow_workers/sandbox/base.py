@@ -244,6 +244,14 @@ class SandboxProvider(Protocol):
         """
         ...
 
+    async def place(self) -> str:
+        """Name where its sandboxes live; the same for every worker whose `list` finds the same ones.
+
+        Raises:
+            SandboxError: `sandbox.unavailable`.
+        """
+        ...
+
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """Build or find the image, start a sandbox, place its uploads.
 
