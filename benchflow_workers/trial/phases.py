@@ -24,6 +24,9 @@ from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 
 _TAIL_BYTES = 2000
 
+_EVENTS_LIMIT_BYTES = 64 << 20
+"""Bytes of an agent's own events that are read; the file is kept whole, but a worker has many slots."""
+
 
 class Stopwatch:
     """Wall clock of each phase, in seconds."""
@@ -111,7 +114,8 @@ def with_events(rollout: Rollout, folder: Path) -> Rollout:
     file = folder / EVENTS_PATH.removeprefix("/logs/")
     if not file.is_file() or file.is_symlink():
         return rollout
-    events = parse_events(file.read_bytes())
+    with file.open("rb") as stream:
+        events = parse_events(stream.read(_EVENTS_LIMIT_BYTES))
     tool_calls = sum(event.get("type") == "tool_call" for event in events)
     usage = rollout.usage.model_copy(update={"n_tool_calls": rollout.usage.n_tool_calls + tool_calls})
     return replace(rollout, events=(*rollout.events, *events), usage=usage)
