@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 from celery import states
 
 from benchflow_client.broker import SUMMARY, TRIAL
@@ -40,6 +42,7 @@ def environ(tmp_path: Path, redis_url: str) -> dict[str, str]:
         "BENCHFLOW_STATE_DIR": str(tmp_path / "state"),
         "BENCHFLOW_DOCKER_HOST": f"unix://{tmp_path}/no-daemon.sock",
         "BENCHFLOW_FLEET": "tests",
+        "BENCHFLOW_NULL_EXEC_S": "0.6",
     }
 
 
@@ -197,7 +200,7 @@ def process(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> WorkerC
 @pytest.fixture
 def job(process: WorkerContext, tmp_path: Path) -> str:
     """A job of two trials that run nothing, open in the ledger of this process."""
-    world = make_world(tmp_path / "world", agent_spec={"name": "nop"}, tries=2)
+    world = make_world(tmp_path / "world", agent_spec={"name": "oracle"}, tries=2)
     plan = world.plan.model_copy(update={"sandbox": "null"})
     bundle = f".bundles/{plan.tasks[0].digest[:2]}/{plan.tasks[0].digest}.tar"
     process.store.put(bundle, world.store.get(bundle))
@@ -218,6 +221,28 @@ def test_trial_task_returns_a_part_and_the_summary_task_closes_the_job(
     assert parts == [[0, "unscored", None], [1, "unscored", None]]
     assert process.ledger.progress(job).state is JobState.CLOSED
     assert process.store.exists(summary_key(job))
+
+
+def test_phases_that_last_are_shown_while_the_trial_runs(process: WorkerContext, job: str) -> None:
+    """Flower shows them as the state of the task."""
+    seen: list[tuple[str, str]] = []
+    with process.app.connection_for_read() as connection:
+        receiver = process.app.events.Receiver(
+            connection, handlers={"*": lambda event: seen.append((event["type"], event["uuid"]))}
+        )
+        listener = threading.Thread(
+            target=receiver.capture, kwargs={"limit": None, "timeout": 60, "wakeup": False}, daemon=True
+        )
+        listener.start()
+        try:
+            with redis.Redis.from_url(process.app.conf.broker_url) as client:
+                until(lambda: client.pubsub_numpat() or client.pubsub_channels("*celeryev*"), seconds=20)
+            process.app.tasks[TRIAL].apply(args=(job, 0, 1), task_id=f"{job}.0")
+
+            until(lambda: ("task-agent", f"{job}.0") in seen, seconds=20)
+        finally:
+            receiver.should_stop = True
+            listener.join(timeout=10)
 
 
 def test_trial_that_somebody_else_runs_is_not_counted_by_this_message(

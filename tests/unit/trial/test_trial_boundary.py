@@ -32,7 +32,7 @@ from benchflow_workers.trial.records import Rollout
         (TaskError("No."), "task.unreadable"),
         (UnknownAgentError("No."), "agent.not_runnable"),
         (MissingExtraError("sandbox 'docker'", "docker"), "sandbox.unavailable"),
-        (BrokerError("No."), "trial.unexpected"),
+        (BrokerError("No."), "broker.unreachable"),
         (ZeroDivisionError("No."), "trial.unexpected"),
     ],
 )

@@ -231,6 +231,30 @@ async def test_artifact_whose_place_is_taken_is_left_out_without_harm(make: Make
     assert (folder / "artifacts/app/report/one.html").read_bytes() == b"one"
 
 
+def test_events_an_agent_wrote_follow_those_of_its_turn(world: World) -> None:
+    folder = world.scratch
+    (folder / "agent").mkdir()
+    (folder / "agent" / "events.jsonl").write_bytes(b'{"type": "tool_call"}\n{"type": "message"}\nno json\n')
+
+    rollout = phases.with_events(Rollout(events=({"type": "turn"},)), folder)
+
+    assert [event["type"] for event in rollout.events] == ["turn", "tool_call", "message", "unreadable"]
+    assert rollout.usage.n_tool_calls == 1
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "link"])
+def test_events_that_are_no_file_are_none(world: World, kind: str) -> None:
+    folder = world.scratch
+    file = folder / "agent" / "events.jsonl"
+    file.parent.mkdir()
+    if kind == "folder":
+        file.mkdir()
+    if kind == "link":
+        file.symlink_to(world.folder / "tasks" / "fix-build" / "task.toml")
+
+    assert phases.with_events(Rollout(), folder).events == ()
+
+
 async def test_verdict_is_read_from_what_the_tests_left(world: World) -> None:
     prepared, _ = await opened(world)
     folder = world.scratch

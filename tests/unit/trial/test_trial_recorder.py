@@ -187,6 +187,7 @@ def test_config_is_first_artifacts_follow_and_result_is_last(world: World) -> No
         "agent/solver.txt",
         "config.json",
         "result.json",
+        "results.jsonl",
         "rewards.jsonl",
         "timing.json",
         "trajectory/acp_trajectory.jsonl",
