@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -91,3 +93,19 @@ def case_task(tasks: Path, case: str, *, toml: str = "") -> Path:
         if (CASES / case / part).is_dir():
             shutil.copytree(CASES / case / part, task / part, dirs_exist_ok=True)
     return task
+
+
+def run_bench(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder, as a user with an empty home and no fleet."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BENCHFLOW_")}
+    places = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "PYTHONPATH": str(ROOT)}
+    program = "import sys; from benchflow_client.cli.main import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=home,
+        env=kept | places,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
