@@ -10,7 +10,6 @@ import contextlib
 import logging
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,12 +120,12 @@ class Deliveries:
             rollout = Rollout(failures=(Failure(code="worker.lost", message=text),))
             return self._publish(execution, rollout, Redactor(), None)
         logger.info("trial %s started", execution.attempt.trial.id, extra=execution.log("trial_claimed"))
-        try:
-            folder = Path(tempfile.mkdtemp(prefix="trial-", dir=self.scratch))
-        except OSError as error:
-            text = f"No folder can be made below {self.scratch}: {error.strerror}."
+        if not self.scratch.is_dir():
+            text = f"The folder for files of running trials, {self.scratch}, is gone."
             rollout = Rollout(failures=(Failure(code="store.write_failed", message=text),))
             return self._publish(execution, rollout, Redactor(), None)
+        # Made by whoever first writes into it: an attempt that collects nothing needs none.
+        folder = self.scratch / execution.attempt.folder
         try:
             return self._run(execution, folder)
         finally:
