@@ -171,10 +171,13 @@ class EmbeddedFleet:
         """End what a former fleet left and remove its files; the log stays for the curious."""
         instance = self._read()
         if instance is not None:
-            if self._is_ours(instance.worker_pid):
-                end(instance.worker_pid)
-            if self._answers(instance):
-                end(instance.server_pid)
+            try:
+                if self._is_ours(instance.worker_pid):
+                    end(instance.worker_pid)
+            finally:
+                # Also after a second Ctrl-C: the worker was asked, and ends without being waited for.
+                if self._answers(instance):
+                    end(instance.server_pid)
         for name in ("instance.json", "kept"):
             (self._folder / name).unlink(missing_ok=True)
         for name in ("server", "users"):
