@@ -48,7 +48,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFleet]:
         "BENCHFLOW_BROKER_URL": server.url,
         "BENCHFLOW_STORE_URL": str(folder / "store"),
         "BENCHFLOW_STATE_DIR": str(folder / "state"),
-        "BENCHFLOW_NULL_EXEC_S": "0.05",
+        "BENCHFLOW_NULL_EXEC_S": "0.2",
         "PYTHONPATH": str(ROOT),
     }
     with (folder / "worker.log").open("wb") as log:
@@ -94,7 +94,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tasks(home: Path) -> Path:
-    """Return a folder of two tasks."""
+    """Return a folder of two tasks; `slow.sh` beside it is an agent whose turn takes time."""
+    (home / "slow.sh").write_text("#!/bin/sh\n")
     for name in ("one", "two"):
         for path, text in (
             ("task.toml", 'version = "1.0"\n'),

@@ -23,6 +23,7 @@ from benchflow_client.report import Check
 
 Bench = Callable[..., Any]
 NULL = ("--agent", "nop", "--sandbox", "null")
+SLOW = ("--agent", "./slow.sh", "--sandbox", "null")
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -119,7 +120,7 @@ def test_a_job_is_watched_to_its_end(bench: Bench, tasks: Path, configured: Any)
 
 
 def test_ctrl_c_stops_watching_and_not_the_job(bench: Bench, tasks: Path, configured: Any) -> None:
-    name = bench("submit", tasks, *NULL, "--tries", "200").out.strip()
+    name = bench("submit", tasks, *SLOW, "--tries", "200").out.strip()
 
     with ctrl_c_in("JobHandle.watch"):
         done = bench("watch", name)
@@ -132,7 +133,7 @@ def test_ctrl_c_stops_watching_and_not_the_job(bench: Bench, tasks: Path, config
 
 def test_ctrl_c_leaves_a_run_to_the_fleet(bench: Bench, tasks: Path, configured: Any) -> None:
     with ctrl_c_in("_follow"):
-        done = bench("run", tasks, *NULL, "--tries", "200", "--job-name", "left")
+        done = bench("run", tasks, *SLOW, "--tries", "200", "--job-name", "left")
 
     assert done.code == 130
     assert "still running on the fleet" in done.err
@@ -155,7 +156,7 @@ def test_ctrl_c_before_anything_is_sent_is_quiet(
 
 
 def test_a_cancelled_job_ends_and_says_who_and_why(bench: Bench, tasks: Path, configured: Any) -> None:
-    name = bench("submit", tasks, *NULL, "--tries", "200").out.strip()
+    name = bench("submit", tasks, *SLOW, "--tries", "200").out.strip()
 
     first = bench("cancel", name, "--reason", "quota")
     second = bench("cancel", name)
@@ -198,7 +199,7 @@ def test_single_trials_are_listed(bench: Bench, tasks: Path, configured: Any, fl
 
 
 def test_results_of_a_running_job_are_those_so_far(bench: Bench, tasks: Path, configured: Any) -> None:
-    name = bench("submit", tasks, *NULL, "--tries", "100").out.strip()
+    name = bench("submit", tasks, *SLOW, "--tries", "100").out.strip()
     until(lambda: configured.ledger.progress(name).finished > 0)
 
     done = bench("results", name)

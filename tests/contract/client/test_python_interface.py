@@ -68,7 +68,7 @@ def test_the_plan_is_shown_just_before_it_is_sent(tasks: Path, configured: Any) 
 
 def test_waiting_has_an_end_of_its_own(tasks: Path, configured: Any) -> None:
     with Client() as client:
-        handle = client.submit(spec(tasks, tries=200))
+        handle = client.submit(spec(tasks, tries=200, agent="./slow.sh"))
 
         with pytest.raises(TimeoutError, match=f"{handle.name} still runs after 0.1 s"):
             handle.wait(timeout_s=0.1, poll_s=0.02)
