@@ -15,15 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from benchflow_client.errors import SandboxError
-from benchflow_workers.sandbox.base import (
-    Capabilities,
-    Command,
-    Completed,
-    SandboxRef,
-    SandboxSpec,
-    Upload,
-    path_below,
-)
+from benchflow_workers.sandbox import base
+from benchflow_workers.sandbox.base import Capabilities, Command, Completed, SandboxRef, SandboxSpec, Upload
 
 __all__ = ["ScriptedSandbox", "ScriptedSandboxes", "completed"]
 
@@ -44,10 +37,10 @@ def completed(exit_code: int = 0, stdout: bytes = b"", stderr: bytes = b"") -> C
 class _Rule:
     text: str
     answer: Completed
-    takes_s: float = 0.0
-    raises: Exception | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    then: Callable[[], object] = lambda: None
+    takes_s: float
+    raises: Exception | None
+    files: Mapping[str, bytes]
+    then: Callable[[], object]
 
 
 @dataclass
@@ -114,10 +107,9 @@ class ScriptedSandboxes:
 
     async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxRef]:
         """Return the open sandboxes that carry all the labels."""
-        found = [
-            box for box in self.opened if not box.is_closed and labels.items() <= box.spec.labels.items()
-        ]
-        return [SandboxRef(self.kind, box.id, box.spec.labels) for box in found]
+        live = (box for box in self.opened if not box.is_closed)
+        refs = (SandboxRef(self.kind, box.id, box.spec.labels) for box in live)
+        return [ref for ref in refs if labels.items() <= ref.labels.items()]
 
     async def remove(self, ref: SandboxRef) -> None:
         """Take a sandbox away; whatever is done with it from now on raises `sandbox.lost`."""
@@ -144,7 +136,9 @@ class ScriptedSandbox:
         self._begin("exec")
         self._provider.commands.append(command)
         line = " ".join(command.argv)
-        rule = next((r for r in reversed(self._provider.rules) if r.text in line), _Rule("", completed()))
+        rule = next((rule for rule in reversed(self._provider.rules) if rule.text in line), None)
+        if rule is None:
+            return completed()
         rule.then()
         await asyncio.sleep(min(rule.takes_s, command.timeout_s))
         if rule.raises is not None:
@@ -197,7 +191,7 @@ class ScriptedSandbox:
 def _write(files: Mapping[str, bytes], path: str, target: Path) -> bool:
     found = {name: data for name, data in files.items() if name == path or name.startswith(f"{path}/")}
     for name, data in found.items():
-        place = path_below(target, PurePosixPath(name).relative_to(path))
+        place = base.path_below(target, PurePosixPath(name).relative_to(path))
         if place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
