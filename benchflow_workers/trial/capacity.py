@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from benchflow_client.errors import SandboxError
 
 _WAIT_S = 0.5
-"""Seconds between two looks at the reason to stop, while a trial waits for room."""
+"""Seconds between two looks for room; a trial that ends wakes those who wait."""
 
 
 class Capacity:
@@ -43,10 +43,9 @@ class Capacity:
         """
         need_cpus = self._needed(cpus, self._cpus, "cores")
         need_memory_mb = int(self._needed(memory_mb, self._memory_mb, "MiB of memory"))
-        if self._cpus is not None or self._memory_mb is not None:
-            # Taken on this thread: a thread that took it for a cancelled trial could not give it back.
-            while not self._take(need_cpus, need_memory_mb):
-                await asyncio.to_thread(self._wait)
+        # Taken here and not in the waiting thread: a trial that is cancelled meanwhile takes nothing.
+        while not self._take(need_cpus, need_memory_mb):
+            await asyncio.to_thread(self._wait)
         try:
             yield
         finally:
@@ -73,6 +72,10 @@ class Capacity:
             self._used_cpus += cpus
             self._used_memory_mb += memory_mb
             return True
+
+    def _wait(self) -> None:
+        with self._freed:
+            self._freed.wait(_WAIT_S)
 
     def _wait(self) -> None:
         with self._freed:
