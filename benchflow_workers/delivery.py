@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.dispatch import Dispatcher
-from benchflow_client.errors import BenchflowError, BrokerError, StoreError
+from benchflow_client.errors import BenchflowError, BrokerError, JobNotFoundError, StoreError
 from benchflow_client.ledger.base import (
     Claim,
     ClaimStatus,
@@ -92,6 +92,8 @@ class Deliveries:
         """
         try:
             header, plan = self.jobs.get(job)
+            if not 0 <= index < plan.size:
+                raise JobNotFoundError(f"Job {job!r} has no trial {index}.")
             claim = self.ledger.claim(
                 job, index, owner=self.worker, ttl_s=self.keeper.ttl_s, max_attempts=header.max_attempts
             )

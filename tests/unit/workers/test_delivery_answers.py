@@ -67,6 +67,13 @@ def test_unknown_job_is_ignored(here: Station) -> None:
     assert here.take() is Answer.IGNORED
 
 
+@pytest.mark.parametrize("index", [-1, 10_000])
+def test_forged_wake_up_for_a_trial_outside_the_plan_takes_no_lease(here: Station, index: int) -> None:
+    assert here.deliveries.take(here.job, index, lambda phase: None) is Answer.IGNORED
+
+    assert list(here.memory.running(here.job)) == []
+
+
 def test_job_that_was_forgotten_after_it_was_read_is_ignored(here: Station) -> None:
     here.jobs.get(here.job)
     here.memory.forget_job(here.job)
