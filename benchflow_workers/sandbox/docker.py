@@ -229,9 +229,18 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
             "Memory": memory_bytes,
             "MemorySwap": memory_bytes,  # equal = no swap
             "PidsLimit": spec.pids,
+            "Ulimits": _file_limits(spec.storage_mb),
             "LogConfig": {"Type": "none", "Config": {}},
         },
     }
+
+
+def _file_limits(storage_mb: int | None) -> list[dict[str, Any]]:
+    """Return the limit of a single file: a quota of all files needs a storage driver that few hosts have."""
+    if storage_mb is None:
+        return []
+    size_bytes = storage_mb << 20
+    return [{"Name": "fsize", "Soft": size_bytes, "Hard": size_bytes}]
 
 
 def _not_started(spec: SandboxSpec, why: str) -> SandboxError:

@@ -25,6 +25,7 @@ from tests.fleets import PLAIN, case_task, embedded_fleet, instance_of
 from tests.worlds import write_task
 
 WAIT_S = 120.0
+SMALL_DISK = "[environment]\nstorage_mb = 32\n"
 SHORT_TESTS = "[verifier]\ntimeout_sec = 2\n"
 DERIVED = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -55,6 +56,7 @@ ENDINGS: Mapping[str, tuple[str, float | None, str]] = {
     "22-binary-output": ("passed", 1.0, ""),
     "24-much-output": ("passed", 1.0, ""),
     "42-child-holds-pipe": ("passed", 1.0, ""),
+    "50-fills-disk": ("passed", 1.0, ""),
 }
 """Case -> outcome, reward and failure code of its reference solution, on any sandbox."""
 
@@ -93,10 +95,7 @@ def finished(request: pytest.FixtureRequest, client: Client, home: Path) -> Fini
     """Run every broken task once, a second time where infrastructure may be to blame."""
     tasks = home / f"broken-{request.param}"
     for case in (*ENDINGS, "50-removes-programs", "50-ends-everything"):
-        case_task(
-            tasks,
-            case,
-        )
+        case_task(tasks, case, toml=SMALL_DISK if case == "50-fills-disk" else "")
     (tasks / "20-silent-and-slow" / "task.toml").write_text(SHORT_TESTS)
     (tasks / "04-stops-before-reward" / "solution" / "solve.sh").write_text("#!/bin/sh\ntrue\n")
     warm_up(client, tasks / "16-plain", str(request.param))
