@@ -50,7 +50,7 @@ def _show_stored(job: StoredJob, *, is_json: bool) -> int:
         render.print_json(summary.model_dump(mode="json"))
     render.render_summary(summary)
     render.render_failures(summary, evidence=evidence_of(job.trials, summary))
-    return 0
+    return 1 if summary.all_without_verdict else 0
 
 
 def jobs(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
