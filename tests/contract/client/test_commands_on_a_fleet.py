@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 
 from benchflow_client.ledger.base import JobState
+from benchflow_client.ledger.connection import RedisConnection
+from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
+from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.report import Check
 
 Bench = Callable[..., Any]
@@ -245,6 +248,29 @@ def test_jobs_and_workers_are_listed(bench: Bench, tasks: Path, configured: Any)
     assert [(row["queues"], row["slots"], row["state"]) for row in data] == [
         (["null", "control"], 2, "healthy")
     ]
+
+
+@pytest.mark.parametrize("verb", ["list", "audit", "clean"])
+def test_a_fleet_that_runs_nothing_has_no_sandbox_to_show(bench: Bench, configured: Any, verb: str) -> None:
+    human, data = bench("sandboxes", verb), bench("sandboxes", verb, "--json")
+
+    assert (human.code, human.out) == (0, "")
+    assert (data.code, json.loads(data.out)) == (0, [])
+
+
+def test_a_sandbox_on_record_is_listed(bench: Bench, configured: Any) -> None:
+    record = SandboxRecord("box-1", "null", "here", "", "calm-otter-7f3a", 3, 1, "w/1", time.time())
+    book = RedisSandboxBook(RedisConnection.at(configured.url))
+    book.write(record)
+    try:
+        (row,) = json.loads(bench("sandboxes", "--json").out)
+        human = bench("sandboxes")
+    finally:
+        book.erase("box-1")
+
+    assert (row["kind"], row["id"], row["state"]) == ("null", "box-1", "recorded")
+    assert (row["trial"], row["worker"]) == ("calm-otter-7f3a #3", "w/1")
+    assert "box-1" in human.err
 
 
 def test_a_job_that_no_worker_can_run_says_what_it_waits_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -169,6 +170,20 @@ def test_results_are_read_after_the_embedded_fleet_ended(
         assert stored.summary().unscored == 2
         with pytest.raises(BrokerError, match="no embedded fleet runs"):
             client.jobs()
+
+
+def test_commands_read_what_a_stopped_fleet_left(bench: Any, tasks: Path, home: Path) -> None:
+    name = bench("run", tasks, "--agent", "nop", "--sandbox", "null", "--job-name", "mine").err and "mine"
+
+    (row,) = json.loads(bench("jobs", "--json").out)
+    assert (row["job"], row["state"], row["finished"], row["total"]) == (name, "done", 2, 2)
+    text, data = bench("watch"), bench("watch", name, "--json")
+    assert (text.code, text.out, "2 without a verdict" in text.err) == (1, "", True)
+    assert (data.code, json.loads(data.out)["job_name"]) == (1, name)
+
+    (home / "jobs/mine/summary.json").unlink()
+    (row,) = json.loads(bench("jobs", "--json").out)
+    assert (row["state"], row["total"]) == ("stopped", 2)
 
 
 def test_a_detached_job_goes_on_and_others_find_its_fleet(tasks: Path, home: Path) -> None:

@@ -67,6 +67,7 @@ def job_files(folder: Path) -> list[str]:
         (["results", "x", "y", "z"], "z"),
         (["results", "nothing-here"], "No job 'nothing-here'"),
         (["results"], "No job '@last'"),
+        (["watch"], "No job '@last'"),
         (["fetch", "nothing-here", "out"], "No job 'nothing-here'"),
         (["fetch", "nothing-here"], "--folder requires an argument"),
         (["cancel"], "--job requires an argument"),
@@ -163,7 +164,7 @@ def test_every_command_says_that_the_broker_is_not_there(
     assert (done.code, "redis://127.0.0.1:1/0" in done.err) == (3, True)
 
 
-@pytest.mark.parametrize("command", [["jobs"], ["workers"], ["watch"], ["cancel", "x"]])
+@pytest.mark.parametrize("command", [["workers"], ["cancel", "x"], ["sandboxes"]])
 def test_without_any_fleet_a_command_says_how_to_get_one(bench: Bench, command: list[str]) -> None:
     done = bench(*command)
 
@@ -323,7 +324,16 @@ def test_a_broker_without_memory_takes_no_half_of_a_job(
 
 
 def test_a_command_that_is_done_ends_with_0(bench: Bench, tasks: Path) -> None:
-    for arguments in (["agents"], ["check", tasks], ["new", "mine"], ["down"], ["--version"], ["--help"], []):
+    for arguments in (
+        ["agents"],
+        ["jobs"],
+        ["check", tasks],
+        ["new", "mine"],
+        ["down"],
+        ["--version"],
+        ["--help"],
+        [],
+    ):
         assert bench(*arguments).code == 0, arguments
 
 
@@ -358,7 +368,7 @@ def test_the_program_ends_with_the_code_of_its_command(
 
 
 def test_the_program_reads_its_own_arguments(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["bench", "jobs"])
+    monkeypatch.setattr("sys.argv", ["bench", "workers"])
 
     with pytest.raises(SystemExit) as caught:
         main()
