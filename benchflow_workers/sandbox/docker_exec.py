@@ -28,6 +28,8 @@ _DEATH_S = 10.0  # for the engine to notice the end of a killed command, on a lo
 _CHUNK_BYTES = 1 << 16
 _STDERR = 2
 _REFUSED = re.compile(rb"OCI runtime exec failed: |unable to find (user|group) |.*: no matching entries in ")
+_REASON_LIMIT = 400  # characters; what a command printed is not searched for such words
+_ENDED = re.compile(rb"cannot exec (in a|a container that has) (stopped|deleted)")
 _NO_PROGRAM = re.compile(rb'executable file not found|stat [^:]*: no such file|exec: "[^"]*": no such file')
 
 
@@ -174,6 +176,14 @@ def is_refusal(code: int, stdout: bytes) -> bool:
     Engine 20.10 writes it to standard output with exit code 126, whatever the reason.
     """
     return code in {126, 127} and _REFUSED.match(stdout) is not None
+
+
+def is_for_an_ended_container(code: int, stdout: bytes) -> bool:
+    """Return whether the output is the engine's word that the container ended before the command began.
+
+    runc 1.1 and containerd say so in a moment in which the engine may still call the container running.
+    """
+    return code in {126, 127} and len(stdout) < _REASON_LIMIT and _ENDED.search(stdout) is not None
 
 
 def refusal_code(reason: bytes) -> int:

@@ -20,6 +20,7 @@ from benchflow_workers.sandbox.docker_cgroup import ContainerCgroup
 from benchflow_workers.sandbox.docker_exec import (
     TAG_VARIABLE,
     DockerExec,
+    is_for_an_ended_container,
     is_refusal,
     refusal_code,
     split_parts,
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _KILLED = 128 + 9
+_NEWS_S = 2.0  # how long the engine may go on calling a container running that has ended
 _NOT_FOUND = 127
 _REMOVE_DEADLINE_S = 30.0
 _TRANSFER_TIMEOUT_S = 900.0
@@ -82,6 +84,8 @@ class DockerSandbox:
         if code == _KILLED:
             await self._check_alive()
         out, err, totals = stdout.kept(), stderr.kept(), (stdout.total_bytes, stderr.total_bytes)
+        if code is not None and is_for_an_ended_container(code, out):
+            await self._wait_for_its_end()
         if code is not None and is_refusal(code, out):
             code, out, err, totals = refusal_code(out), b"", out, (0, len(out))
         return Completed(
@@ -254,6 +258,16 @@ class DockerSandbox:
                 )
             memory = ", out of memory" if state.get("OOMKilled") else ""
             raise self._lost(f"it ended with exit code {state.get('ExitCode')}{memory}")
+
+    async def _wait_for_its_end(self) -> None:
+        """Raise why the container ended, as soon as the engine knows; it may be a moment behind.
+
+        Returns where it runs on: then the words were those of a command.
+        """
+        deadline = time.monotonic() + _NEWS_S
+        while time.monotonic() < deadline:
+            await self._check_alive()
+            await asyncio.sleep(0.02)
 
     def _lost(self, why: str) -> SandboxError:
         return SandboxError(
