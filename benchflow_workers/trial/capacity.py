@@ -77,10 +77,6 @@ class Capacity:
         with self._freed:
             self._freed.wait(_WAIT_S)
 
-    def _wait(self) -> None:
-        with self._freed:
-            self._freed.wait(_WAIT_S)
-
     def _fits(self, cpus: float, memory_mb: int) -> bool:
         has_cpus = self._cpus is None or self._used_cpus + cpus <= self._cpus + 1e-9
         has_memory = self._memory_mb is None or self._used_memory_mb + memory_mb <= self._memory_mb
