@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,12 @@ from benchflow_client.tasks.source import resolve
 
 _LISTED_PROBLEMS = 20
 """Problems listed in one error; the rest is counted."""
+
+_SECRET_NAME = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|COOKIE|AUTH|AUTHORIZATION|BEARER)$", re.IGNORECASE
+)
+_SHORTEST_SECRET = 6
+"""Shorter values are settings, such as `AUTH=none`; no worker masks them either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +169,7 @@ def _plan_agents(
     folders: dict[str, Path] = {}
     labels: set[str] = set()
     for spec in specs:
+        _check_no_secret(spec)
         bundle, script = None, None
         if spec.is_script:
             folder = _staged(Path(spec.name).expanduser(), cache_dir / "scripts")
@@ -172,6 +180,16 @@ def _plan_agents(
         label = _unique(spec.label, labels)
         agents.append(PlannedAgent(label=label, slug=slug(label), spec=spec, bundle=bundle, script=script))
     return tuple(agents), folders
+
+
+def _check_no_secret(spec: AgentSpec) -> None:
+    """Refuse a value that is a secret by its name: it would be stored with the job, in clear and for good."""
+    for name, _, value in (item.partition("=") for item in spec.env):
+        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name):
+            raise JobSpecError(
+                f"agent_env: {name} has the name of a secret, and its value would be stored with the job.",
+                hint=f"Set {name} where the workers run, and give only its name: --agent-env {name}",
+            )
 
 
 def _staged(script: Path, staging: Path) -> Path:

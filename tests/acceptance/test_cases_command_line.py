@@ -172,3 +172,27 @@ def test_a_dockerfile_written_for_the_repository_root_is_explained_before_anythi
 
     assert "Dockerfile, line 3" in done.stderr
     assert "tasks/rooted/data" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["MY_API_KEY", "SERVICE_TOKEN", "COOKIE", "AUTHORIZATION", "db_password"])
+def test_secret_in_clear_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+    write_task(tmp_path / "tasks" / "plain", files=PLAIN)
+    job = f"tasks: tasks\nagent: nop\nsandbox: null\nagent_env: ['{name}=made-up-value']\n"
+    (tmp_path / "job.yaml").write_text(job.replace("null", "'null'"))
+
+    done = run_bench("run", "-f", "job.yaml", home=tmp_path)
+
+    assert done.returncode == 2, done.stderr
+    assert f"--agent-env {name}" in done.stderr
+    assert "made-up-value" not in done.stderr + done.stdout
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_settings_may_be_given_in_clear_and_secrets_by_name(tmp_path: Path) -> None:
+    write_task(tmp_path / "tasks" / "plain", files=PLAIN)
+    given = ("EFFORT=medium", "MAX_TOKENS=200000", "AUTH=none", "KEYBOARD=english", "MY_API_KEY")
+    flags = [word for item in given for word in ("--agent-env", item)]
+
+    done = run_bench("run", "tasks", "--agent", "nop", *flags, "--dry-run", home=tmp_path)
+
+    assert done.returncode == 0, done.stderr
