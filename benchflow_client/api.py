@@ -31,7 +31,8 @@ from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.plan.draft import Draft, find_work, make_draft
 from benchflow_client.plan.submit import store_draft
 from benchflow_client.report import JobRow, job_row
-from benchflow_client.results.read import JobResults
+from benchflow_client.results.read import JobResults, read_job
+from benchflow_client.results.receipts import stored_receipts
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan
 from benchflow_client.settings import Settings
@@ -150,6 +151,32 @@ class Client:
         fleet = self._connect(None)
         return JobHandle(_matching_job(name, fleet.ledger.jobs()), fleet)
 
+    def recover(self, name: str, *, slots: int = 4) -> JobHandle:
+        """Take up a job of the store that the ledger does not know: it was lost, or the fleet is new.
+
+        Finished trials are not run again; a job that was closed stays closed, so that
+        `JobHandle.retry` can be asked for more.
+
+        Args:
+            name: Name of the job.
+            slots: Trials at once, where an embedded fleet has to be started.
+
+        Raises:
+            JobNotFoundError: The store has no such job.
+        """
+        fleet = self._fleet or self._start(slots)
+        if name in fleet.ledger.jobs():
+            return JobHandle(name, fleet)
+        found = read_job(fleet.store, name)
+        header = job_header(found.plan, owner=self.settings.user)
+        receipts = stored_receipts(fleet.store, found)
+        if found.summary is not None:
+            fleet.ledger.restore_job(header, receipts)
+            fleet.ledger.close_job(name)
+        else:
+            fleet.dispatcher.restore(header, found.plan, receipts)
+        return JobHandle(name, fleet)
+
     def stored_job(self, name: str) -> JobHandle | StoredJob:
         """Return a job to read: from its fleet, or from the jobs folder where no fleet runs.
 
@@ -209,6 +236,16 @@ class Client:
     def _runs_embedded(self) -> bool:
         folder = self._jobs_dir or Path("jobs")
         return EmbeddedFleet(self.settings.state_dir, folder, {}).running() is not None
+
+    def _start(self, slots: int) -> Fleet:
+        """Connect to the configured fleet, or start the embedded one."""
+        if not self.is_embedded:
+            return self._connect(None)
+        folder = self._jobs_dir or Path("jobs")
+        self._embedded = EmbeddedFleet(self.settings.state_dir, folder, _inherited())
+        instance = self._embedded.join(slots=slots)
+        self._fleet = self._fleet_at(instance.url, instance.store, label=_embedded_label(instance))
+        return self._fleet
 
     def _connect(self, spec: JobSpec | None) -> Fleet:
         if self._fleet is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from celery import Celery
 from kombu.exceptions import KombuError
@@ -85,6 +85,41 @@ class Dispatcher:
                 extra={"action": "not_released", "job": header.job},
             )  # fmt: skip
             return 0
+
+    def restore(self, header: JobHeader, plan: Plan, receipts: Sequence[Receipt]) -> int:
+        """Record a job the ledger has lost and let what is not finished run.
+
+        Returns:
+            How many trials were published.
+
+        Raises:
+            JobExistsError: The ledger knows the job.
+        """
+        try:
+            self._app.backend.set_chord_size(header.group_id, max(1, header.total - len(receipts)))
+        except (RedisError, KombuError, OSError) as error:
+            raise _refused(error) from error
+        self._ledger.restore_job(header, receipts)
+        self._ledger.resume(header.job)
+        return self.release(header, plan)
+
+    def reopen(self, job: str, plan: Plan, indices: Sequence[int]) -> int:
+        """Let finished trials of a closed job run again, under a new chord.
+
+        Returns:
+            How many will; 0 = the job is not closed.
+        """
+        group_id = str(uuid.uuid4())
+        try:
+            self._app.backend.set_chord_size(group_id, len(indices))
+            count = self._ledger.reopen(job, indices, group_id=group_id)
+            if 0 < count < len(indices):
+                self._app.backend.set_chord_size(group_id, count)
+        except (RedisError, KombuError, OSError) as error:
+            raise _refused(error) from error
+        if count:
+            self.release(self._ledger.header(job), plan)
+        return count
 
     def release(self, header: JobHeader, plan: Plan) -> int:
         """Publish every trial that may start now and return how many."""

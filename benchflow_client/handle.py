@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchflow_client.dispatch import Dispatcher
-from benchflow_client.errors import JobNotFoundError
+from benchflow_client.errors import JobNotFoundError, UsageError
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
+from benchflow_client.plan.retry import select_retries
 from benchflow_client.report import JobRow
 from benchflow_client.results.fetch import fetch_job
 from benchflow_client.results.read import (
@@ -120,6 +121,45 @@ class JobHandle:
         self._fleet.dispatcher.cancel_waiting(ledger.header(self.name))
         return is_first
 
+    def pause(self, *, by: str = "", reason: str = "") -> bool:
+        """Start no more trials until `resume`; running ones go on.
+
+        Args:
+            by: Who pauses, for people; empty = nobody named.
+            reason: Why, for people.
+
+        Returns:
+            False when the job is not open.
+        """
+        return self._fleet.ledger.pause(self.name, by=by, reason=reason)
+
+    def resume(self) -> bool:
+        """End a pause; returns False when there is none."""
+        is_resumed = self._fleet.ledger.resume(self.name)
+        if is_resumed:
+            self._fleet.dispatcher.release(self._fleet.ledger.header(self.name), self.results().plan)
+        return is_resumed
+
+    def retry(self, what: Sequence[str] = ()) -> int:
+        """Run finished trials of a closed job again; their earlier folders stay.
+
+        Args:
+            what: Groups (`unscored`, `errored`, `cancelled`) and failure codes; empty = what
+                another execution may change.
+
+        Returns:
+            How many trials will run again.
+
+        Raises:
+            UsageError: A word is unknown, or the job is still running.
+        """
+        if self.progress().state is not JobState.CLOSED:
+            raise UsageError(f"Job {self.name!r} still runs.", hint=f"Wait for it: bench watch {self.name}")
+        indices = select_retries(self._fleet.ledger.receipts(self.name), what)
+        if not indices:
+            return 0
+        return self._fleet.dispatcher.reopen(self.name, self.results().plan, indices)
+
     def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Copy all documents of the job into a folder and return how many are there."""
         return fetch_job(self._fleet.store, self.name, Path(folder), on_progress)
@@ -127,7 +167,8 @@ class JobHandle:
     def _snapshot(self) -> Snapshot:
         ledger = self._fleet.ledger
         progress = ledger.progress(self.name)
-        waiting_for = ""
+        paused_by = f"paused by {progress.paused_by}" if progress.paused_by else ""
+        waiting_for = f"{paused_by}: {progress.pause_reason}" if progress.pause_reason else paused_by
         if progress.waiting and not any(
             progress.header.queue in worker.queues for worker in ledger.workers()
         ):

@@ -104,11 +104,15 @@ class Deliveries:
             return Answer.IGNORED
         if claim.status is ClaimStatus.FINISHED and claim.receipt is not None:
             return claim.receipt
-        if claim.status in {ClaimStatus.BUSY, ClaimStatus.UNKNOWN, ClaimStatus.FINISHED}:
+        if claim.status not in {ClaimStatus.GRANTED, ClaimStatus.EXHAUSTED, ClaimStatus.CANCELLED}:
             return Answer.IGNORED
+        if claim.epoch != header.epoch:
+            # The job was reopened since it was read: its chord is another one.
+            self.jobs.forget(job)
+            header, plan = self.jobs.get(job)
         attempt = Attempt(
             plan=plan, trial=plan.trial(index), number=max(claim.attempt, 1), fence=claim.fence,
-            worker=self.worker, started_at=utc_now(),
+            worker=self.worker, started_at=utc_now(), epoch=claim.epoch,
         )  # fmt: skip
         with self.keeper.hold(job, index, claim.fence, on_phase=on_phase) as lease:
             return self._execute(_Execution(header, attempt, lease, claim))

@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 RENEWALS_PER_TTL = 4
 """A lease is renewed so often that three renewals may fail before it runs out."""
 
+LONGEST_PAUSE_S = 3.0
+"""A renewal also tells whether the job was cancelled, and people wait for that."""
+
 PHASE_PAUSE_S = 0.2
 """Phases are recorded at most so often: one that ends sooner is not worth a message."""
 
@@ -149,7 +152,7 @@ class LeaseKeeper:
         self._thread.join(timeout=self.ttl_s)
 
     def _keep(self) -> None:
-        interval = self.ttl_s / RENEWALS_PER_TTL
+        interval = min(self.ttl_s / RENEWALS_PER_TTL, LONGEST_PAUSE_S)
         due = time.monotonic() + interval
         while not self._is_closed:
             if self._wake.wait(max(0.0, due - time.monotonic())) and not self._is_closed:

@@ -83,7 +83,8 @@ class Reconciler:
         progress = self._ledger.progress(job)
         if progress.state is JobState.CLOSED:
             return
-        header, plan = self._jobs.get(job)
+        # The header of the progress is the newest; a cached one may be of before a reopening.
+        header, (_, plan) = progress.header, self._jobs.get(job)
         if progress.state is JobState.CANCELLING:
             self._dispatcher.cancel_waiting(header)
         overdue = self._ledger.overdue(job, unclaimed_s=self._patience_s(progress))

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from benchflow_client.api import Client
 from benchflow_client.cli import render
-from benchflow_client.cli.run import INTERRUPTED, show_results
+from benchflow_client.cli.run import INTERRUPTED, follow_to_end, show_results
 from benchflow_client.handle import StoredJob
 from benchflow_client.report import trials_report
 from benchflow_client.results.evidence import evidence_of
@@ -109,6 +109,67 @@ def cancel(
         is_first = handle.cancel(by=client.settings.user, reason=reason)
         name = handle.name
     render.render_notice(f"{name} is being cancelled" if is_first else f"{name} was over or cancelled before")
+    return 0
+
+
+def pause(
+    job: JobName,
+    *,
+    reason: Annotated[str, Parameter(help="Why, for others to read.")] = "",
+    jobs_dir: JobsDir = Path("jobs"),
+) -> int:
+    """Start no more trials of a job until `bench resume`; running ones go on."""
+    with Client(jobs_dir=jobs_dir) as client:
+        handle = client.job(job)
+        is_paused = handle.pause(by=client.settings.user, reason=reason)
+        name = handle.name
+    render.render_notice(
+        f"{name} is paused · go on: bench resume {name}" if is_paused else f"{name} is not open"
+    )
+    return 0
+
+
+def resume(
+    job: JobName,
+    *,
+    retry: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="What to run again of a job that ended: unscored, errored, cancelled or a failure "
+            "code; repeat for several. Nothing given: what another execution may change.",
+            negative=(),
+        ),
+    ] = (),
+    jobs_dir: JobsDir = Path("jobs"),
+) -> int:
+    """Go on with a paused job, or run trials of an ended one again; verdicts are kept."""
+    with Client(jobs_dir=jobs_dir) as client:
+        name = client.stored_job(job).name
+        handle = client.recover(name)
+        if handle.resume():
+            text = f"{name} goes on"
+        elif count := handle.retry(retry):
+            text = f"{name}: {count} trials run again"
+        else:
+            render.render_notice(f"{name}: nothing to run again; every trial keeps its result")
+            return 0
+        if client.is_embedded:
+            # This command's own fleet ends with it, so it stays until the job has ended.
+            render.render_notice(text)
+            return follow_to_end(client, handle, folder=jobs_dir / name)
+        render.render_notice(f"{text} · watch: bench watch {name}")
+    return 0
+
+
+def recover(
+    job: Annotated[str, Parameter(help="Name of the job.")], *, jobs_dir: JobsDir = Path("jobs")
+) -> int:
+    """Take up a job of the store that the fleet does not know; finished trials are not run again."""
+    with Client(jobs_dir=jobs_dir) as client:
+        handle = client.recover(job)
+        if client.is_embedded:
+            return follow_to_end(client, handle, folder=jobs_dir / job)
+        render.render_notice(f"{job} is on the fleet · watch: bench watch {job}")
     return 0
 
 

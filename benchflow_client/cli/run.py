@@ -45,13 +45,7 @@ def run_job(spec: JobSpec, *, dry_run: bool, json: bool) -> int:
         return _show_plan(spec, is_json=json)
     with Client() as client:
         handle = client.submit(spec, on_draft=_announce)
-        try:
-            summary = _follow(handle)
-        except KeyboardInterrupt:
-            return _interrupted(client, handle)
-        folder = Path(spec.jobs_dir) / handle.name
-        handle.fetch(folder)
-        return show_results(handle, summary, folder=str(folder), is_json=json)
+        return follow_to_end(client, handle, folder=Path(spec.jobs_dir) / handle.name, is_json=json)
 
 
 def submit_job(spec: JobSpec, *, dry_run: bool, json: bool) -> int:
@@ -67,6 +61,16 @@ def submit_job(spec: JobSpec, *, dry_run: bool, json: bool) -> int:
         render.print_text(handle.name)
         render.render_detached(handle.name)
     return 0
+
+
+def follow_to_end(client: Client, handle: JobHandle, *, folder: Path, is_json: bool = False) -> int:
+    """Watch a job to its end, copy its documents, show its numbers, and return its exit code."""
+    try:
+        summary = _follow(handle)
+    except KeyboardInterrupt:
+        return _interrupted(client, handle)
+    handle.fetch(folder)
+    return show_results(handle, summary, folder=str(folder), is_json=is_json)
 
 
 def show_results(handle: JobHandle, summary: Summary, *, folder: str, is_json: bool) -> int:

@@ -18,6 +18,7 @@ class JobState(StrEnum):
     """Life of a job."""
 
     OPEN = "open"  # trials are released as slots come free
+    PAUSED = "paused"  # nothing is released; running trials go on
     CANCELLING = "cancelling"  # no new trials; running ones are told to stop
     CLOSED = "closed"  # every trial has a receipt and the summary is written
 
@@ -36,6 +37,7 @@ class JobHeader:
     body_id: str  # Celery task id of the chord body
     title: str  # what it runs, for tables
     created_at: float  # seconds since the epoch, ledger clock; 0 = set on opening
+    epoch: int = 0  # how often the job was reopened; changes group_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class JobProgress:
     cancel_reason: str  # why; may be empty
     first_started_at: float  # seconds since the epoch; 0 = nothing started
     last_finished_at: float  # seconds since the epoch; 0 = nothing finished
+    paused_by: str = ""  # who paused; empty = it is not paused
+    pause_reason: str = ""  # why; may be empty
 
     @property
     def finished(self) -> int:
@@ -81,6 +85,7 @@ class ClaimStatus(StrEnum):
     BUSY = "busy"  # somebody else's lease is alive
     EXHAUSTED = "exhausted"  # every attempt is used; the caller holds the lease to say so
     CANCELLED = "cancelled"  # the job is cancelled; the caller holds the lease to say so
+    PAUSED = "paused"  # the job is paused; the trial waits for its release
     UNKNOWN = "unknown"  # no such job, or it is closed and forgotten
 
 
@@ -91,6 +96,7 @@ class Claim:
     status: ClaimStatus
     fence: int = 0  # higher than every fence given before for this trial
     attempt: int = 0  # 1 for the first execution
+    epoch: int = 0  # the job's; a caller with an older header must read it anew
     receipt: Receipt | None = None
 
 
@@ -157,6 +163,16 @@ class Ledger(Protocol):
         """
         ...
 
+    def restore_job(self, header: JobHeader, receipts: Sequence[Receipt]) -> None:
+        """Record a job the ledger has lost: these trials are finished, the others wait.
+
+        The job is paused; `resume` lets it go on, `close_job` ends it.
+
+        Raises:
+            JobExistsError: The ledger knows the job.
+        """
+        ...
+
     def header(self, job: str) -> JobHeader:
         """Return what was fixed when the job opened."""
         ...
@@ -210,6 +226,27 @@ class Ledger(Protocol):
 
         Guarantees: no trial is released afterwards; those under a lease are told at
         their next renewal.
+        """
+        ...
+
+    def pause(self, job: str, *, by: str, reason: str) -> bool:
+        """Release nothing more until `resume`; returns False when the job is not open."""
+        ...
+
+    def resume(self, job: str) -> bool:
+        """End a pause; returns False when there is none."""
+        ...
+
+    def reopen(self, job: str, indices: Sequence[int], *, group_id: str) -> int:
+        """Let finished trials of a closed job wait again, under a new chord.
+
+        Args:
+            job: The job.
+            indices: Trials whose receipts are dropped; those without one are passed over.
+            group_id: Celery group of the new chord.
+
+        Returns:
+            How many trials wait again; 0 = the job is not closed, or none had a receipt.
         """
         ...
 

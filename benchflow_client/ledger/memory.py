@@ -46,6 +46,8 @@ class _Job:
     retried: int = 0
     cancelled_by: str = ""
     cancel_reason: str = ""
+    paused_by: str = ""
+    pause_reason: str = ""
     first_started_at: float = 0.0
     last_finished_at: float = 0.0
 
@@ -74,11 +76,25 @@ class MemoryLedger:
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting."""
         with self._lock:
-            if header.job in self._jobs:
+            known = self._jobs.get(header.job)
+            if known is not None:
+                if known.header.group_id == header.group_id:
+                    return
                 raise JobExistsError(
                     f"A job named {header.job!r} is already recorded.", hint="Choose another --job-name."
                 )
             self._jobs[header.job] = _Job(replace(header, created_at=self._clock()))
+
+    def restore_job(self, header: JobHeader, receipts: Sequence[Receipt]) -> None:
+        """Record a job the ledger has lost, paused."""
+        self.open_job(header)
+        with self._lock:
+            known = self._jobs[header.job]
+            known.state, known.cursor = JobState.PAUSED, header.total
+            known.receipts = {receipt.trial_index: receipt for receipt in receipts}
+            waiting = set(range(header.total)) - known.receipts.keys()
+            known.returned = dict.fromkeys(sorted(waiting), self._clock())
+            known.last_finished_at = self._clock()
 
     def header(self, job: str) -> JobHeader:
         """Return what was fixed when the job opened."""
@@ -117,13 +133,17 @@ class MemoryLedger:
             now = self._clock()
             if known.leases.get(index, 0.0) > now:
                 return Claim(ClaimStatus.BUSY)
+            if known.state is JobState.PAUSED:
+                known.leases.pop(index, None)
+                known.returned[index] = now
+                return Claim(ClaimStatus.PAUSED)
             trial = known.trials.setdefault(index, _Trial())
             status = self._admit(known, trial, max_attempts, now)
             trial.fence += 1
             trial.owner, trial.phase, trial.started = owner, "claimed", now
             known.returned.pop(index, None)
             known.leases[index] = now + ttl_s
-            return Claim(status, trial.fence, trial.attempts)
+            return Claim(status, trial.fence, trial.attempts, known.header.epoch)
 
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
         """Extend a lease that is still held."""
@@ -184,10 +204,42 @@ class MemoryLedger:
         """Ask a job to stop."""
         with self._lock:
             known = self._known(job)
-            if known.state is not JobState.OPEN:
+            if known.state not in {JobState.OPEN, JobState.PAUSED}:
                 return False
             known.state, known.cancelled_by, known.cancel_reason = JobState.CANCELLING, by, reason
             return True
+
+    def pause(self, job: str, *, by: str, reason: str) -> bool:
+        """Release nothing more until `resume`."""
+        with self._lock:
+            known = self._known(job)
+            if known.state is not JobState.OPEN:
+                return False
+            known.state, known.paused_by, known.pause_reason = JobState.PAUSED, by, reason
+            return True
+
+    def resume(self, job: str) -> bool:
+        """End a pause."""
+        with self._lock:
+            known = self._known(job)
+            if known.state is not JobState.PAUSED:
+                return False
+            known.state, known.paused_by, known.pause_reason = JobState.OPEN, "", ""
+            return True
+
+    def reopen(self, job: str, indices: Sequence[int], *, group_id: str) -> int:
+        """Let finished trials of a closed job wait again, under a new chord."""
+        with self._lock:
+            known = self._jobs.get(job)
+            if known is None or known.state is not JobState.CLOSED:
+                return 0
+            dropped = [index for index in indices if known.receipts.pop(index, None) is not None]
+            if dropped:
+                known.returned.update(dict.fromkeys(dropped, self._clock()))
+                epoch = known.header.epoch + 1
+                known.header = replace(known.header, group_id=group_id, epoch=epoch)
+                known.state, known.cancelled_by, known.cancel_reason = JobState.OPEN, "", ""
+            return len(dropped)
 
     def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
         """Return trials of a cancelled job that nobody holds or will claim."""
@@ -231,6 +283,8 @@ class MemoryLedger:
                 retried=known.retried,
                 cancelled_by=known.cancelled_by,
                 cancel_reason=known.cancel_reason,
+                paused_by=known.paused_by,
+                pause_reason=known.pause_reason,
                 first_started_at=known.first_started_at,
                 last_finished_at=known.last_finished_at,
             )

@@ -32,6 +32,7 @@ _JOBS = "bf:jobs"
 _WORKERS = "bf:workers"
 _WORKER = "bf:worker:"
 _MS = 1000
+_BATCH = 1000  # receipts in one step
 
 
 class RedisLedger:
@@ -62,11 +63,21 @@ class RedisLedger:
         fields = asdict(header)
         del fields["created_at"]
         pairs = [item for pair in fields.items() for item in pair]
-        if not self._run("OPEN", header.job, header.job, *pairs, also=(_JOBS,)):
+        is_new = self._run("OPEN", header.job, header.job, *pairs, also=(_JOBS,))
+        # The client library repeats a call whose answer was lost: then the job there is this one.
+        if not is_new and self.header(header.job).group_id != header.group_id:
             raise JobExistsError(
                 f"A job named {header.job!r} is already recorded.",
                 hint="Choose another --job-name, or watch it: bench watch " + header.job,
             )
+
+    def restore_job(self, header: JobHeader, receipts: Sequence[Receipt]) -> None:
+        """Record a job the ledger has lost, paused."""
+        self.open_job(header)
+        self._run("WAIT_ALL", header.job)
+        for start in range(0, len(receipts), _BATCH):
+            batch = receipts[start : start + _BATCH]
+            self._run("RESTORE", header.job, *(receipt.to_json() for receipt in batch))
 
     def header(self, job: str) -> JobHeader:
         """Return what was fixed when the job opened."""
@@ -79,11 +90,15 @@ class RedisLedger:
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
         """Ask to execute a trial."""
-        status, fence, attempt, receipt = self._run(
+        status, fence, attempt, receipt, *epoch = self._run(
             "CLAIM", job, index, owner, int(ttl_s * _MS), max_attempts
         )
         return Claim(
-            ClaimStatus(status), int(fence), int(attempt), Receipt.from_json(receipt) if receipt else None
+            ClaimStatus(status),
+            fence=int(fence),
+            attempt=int(attempt),
+            epoch=int(epoch[0]) if epoch else 0,
+            receipt=Receipt.from_json(receipt) if receipt else None,
         )
 
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
@@ -115,6 +130,20 @@ class RedisLedger:
         self.header(job)
         return bool(self._run("CANCEL", job, by, reason))
 
+    def pause(self, job: str, *, by: str, reason: str) -> bool:
+        """Release nothing more until `resume`."""
+        self.header(job)
+        return bool(self._run("PAUSE", job, by, reason))
+
+    def resume(self, job: str) -> bool:
+        """End a pause."""
+        self.header(job)
+        return bool(self._run("RESUME", job))
+
+    def reopen(self, job: str, indices: Sequence[int], *, group_id: str) -> int:
+        """Let finished trials of a closed job wait again, under a new chord."""
+        return int(self._run("REOPEN", job, group_id, *indices))
+
     def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
         """Return trials of a cancelled job that nobody holds or will claim."""
         return [int(index) for index in self._run("SWEEP", job, limit)]
@@ -140,6 +169,8 @@ class RedisLedger:
             retried=int(fields.get("retried", 0)),
             cancelled_by=fields.get("cancelled_by", ""),
             cancel_reason=fields.get("cancel_reason", ""),
+            paused_by=fields.get("paused_by", ""),
+            pause_reason=fields.get("pause_reason", ""),
             first_started_at=int(fields.get("first_started_at", 0)) / _MS,
             last_finished_at=int(fields.get("last_finished_at", 0)) / _MS,
         )
@@ -238,6 +269,7 @@ def _header(job: str, fields: dict[str, str]) -> JobHeader:
         body_id=fields["body_id"],
         title=fields["title"],
         created_at=int(fields["created_at"]) / _MS,
+        epoch=int(fields.get("epoch", 0)),
     )
 
 

@@ -29,6 +29,33 @@ return 1
 """
 )
 
+# ARGV: receipts. A receipt is a JSON array: index, outcome, reward, ...
+RESTORE = (
+    _NOW
+    + """
+for _, text in ipairs(ARGV) do
+  local receipt = cjson.decode(text)
+  redis.call('HSET', R, receipt[1], text)
+  redis.call('ZREM', W, receipt[1])
+  redis.call('HINCRBY', H, 'outcome:' .. receipt[2], 1)
+  if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', receipt[3]) end
+end
+redis.call('HSET', H, 'last_finished_at', now)
+return #ARGV
+"""
+)
+
+# Every trial of a paused job that is not finished waits.
+WAIT_ALL = (
+    _NOW
+    + """
+local total = tonumber(redis.call('HGET', H, 'total'))
+for i = 0, total - 1 do redis.call('ZADD', W, now, i) end
+redis.call('HSET', H, 'cursor', total, 'state', 'paused')
+return total
+"""
+)
+
 # ARGV: limit. Returns the indices to publish.
 RELEASE = (
     _NOW
@@ -68,6 +95,11 @@ if receipt then return {'finished', 0, 0, receipt} end
 if state == 'closed' then return {'unknown', 0, 0, ''} end
 local lease = redis.call('ZSCORE', L, i)
 if lease and tonumber(lease) > now then return {'busy', 0, 0, ''} end
+if state == 'paused' then
+  redis.call('ZREM', L, i)
+  redis.call('ZADD', W, now, i)
+  return {'paused', 0, 0, ''}
+end
 local record = T .. i
 local attempts = tonumber(redis.call('HGET', record, 'attempts') or 0)
 local status = 'granted'
@@ -82,7 +114,7 @@ local fence = redis.call('HINCRBY', record, 'fence', 1)
 redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now)
 redis.call('ZREM', W, i)
 redis.call('ZADD', L, now + ttl, i)
-return {status, fence, attempts, ''}
+return {status, fence, attempts, '', tonumber(redis.call('HGET', H, 'epoch') or 0)}
 """
 )
 
@@ -154,9 +186,55 @@ return {'committed', ARGV[5]}
 CANCEL = (
     _NOW
     + """
-if state ~= 'open' then return 0 end
+if state ~= 'open' and state ~= 'paused' then return 0 end
 redis.call('HSET', H, 'state', 'cancelling', 'cancelled_by', ARGV[1], 'cancel_reason', ARGV[2])
 return 1
+"""
+)
+
+# ARGV: by, reason.
+PAUSE = (
+    _NOW
+    + """
+if state ~= 'open' then return 0 end
+redis.call('HSET', H, 'state', 'paused', 'paused_by', ARGV[1], 'pause_reason', ARGV[2])
+return 1
+"""
+)
+
+RESUME = (
+    _NOW
+    + """
+if state ~= 'paused' then return 0 end
+redis.call('HSET', H, 'state', 'open')
+redis.call('HDEL', H, 'paused_by', 'pause_reason')
+return 1
+"""
+)
+
+# ARGV: group id, then the indices. A receipt is a JSON array: index, outcome, reward, ...
+REOPEN = (
+    _NOW
+    + """
+if state ~= 'closed' then return 0 end
+local count = 0
+for k = 2, #ARGV do
+  local text = redis.call('HGET', R, ARGV[k])
+  if text then
+    local receipt = cjson.decode(text)
+    redis.call('HDEL', R, ARGV[k])
+    redis.call('HINCRBY', H, 'outcome:' .. receipt[2], -1)
+    if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', -receipt[3]) end
+    redis.call('ZADD', W, now, ARGV[k])
+    count = count + 1
+  end
+end
+if count == 0 then return 0 end
+redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[1])
+redis.call('HDEL', H, 'cancelled_by', 'cancel_reason')
+redis.call('HINCRBY', H, 'epoch', 1)
+for _, key in ipairs({H, R, L, Q, W}) do redis.call('PERSIST', key) end
+return count
 """
 )
 
@@ -253,6 +331,6 @@ return redis.call('HGET', T .. ARGV[1], 'fence') == ARGV[2] and 1 or 0
 
 NAMES = (
     "OPEN", "RELEASE", "CLAIM", "RENEW", "PHASE", "GIVE_BACK", "COMMIT", "CANCEL", "SWEEP", "CLOSE",
-    "PROGRESS", "RUNNING", "OVERDUE", "FORGET", "LIVE",
+    "PROGRESS", "RUNNING", "OVERDUE", "FORGET", "LIVE", "PAUSE", "RESUME", "REOPEN", "RESTORE", "WAIT_ALL",
 )  # fmt: skip
 """The scripts by name."""

@@ -177,6 +177,14 @@ def trial_id(job: str, task_slug: str, agent_slug: str, try_number: int) -> str:
     return f"{job}.{task_slug}.{agent_slug}.{try_number}"
 
 
-def attempt_folder(task_slug: str, trial: str, attempt: int) -> str:
-    """Return the folder of one attempt below its job's folder: ``<task>__<8 hex>``."""
-    return f"{task_slug}__{short_digest(trial, str(attempt))}"
+def attempt_folder(task_slug: str, trial: str, attempt: int, *, epoch: int = 0) -> str:
+    """Return the folder of one attempt below its job's folder: ``<task>__<8 hex>``.
+
+    Args:
+        task_slug: Slug of the task.
+        trial: Trial id.
+        attempt: Number that is never given twice in an epoch of the job.
+        epoch: How often the job was reopened.
+    """
+    number = str(attempt) if epoch == 0 else f"{epoch}/{attempt}"
+    return f"{task_slug}__{short_digest(trial, number)}"

@@ -54,9 +54,9 @@ class PlannedTrial:
     agent: PlannedAgent
     try_number: int  # 1 for the first
 
-    def folder(self, attempt: int) -> str:
+    def folder(self, attempt: int, *, epoch: int = 0) -> str:
         """Return the folder of one attempt below the job's folder."""
-        return attempt_folder(self.task.slug, self.id, attempt)
+        return attempt_folder(self.task.slug, self.id, attempt, epoch=epoch)
 
 
 class Plan(Document):

@@ -146,7 +146,7 @@ def _sandbox_spec(
     table, factor = folder.task.config.sandbox, attempt.plan.spec.timeout_multiplier
     trial = attempt.trial
     return SandboxSpec(
-        name=f"bf-{trial.task.slug[:40]}-{short_digest(trial.id, str(attempt.fence))}",
+        name=f"bf-{trial.task.slug[:40]}-{short_digest(trial.id, attempt.folder)}",
         labels={
             "bf.fleet": parts.fleet,
             "bf.job": attempt.plan.job,

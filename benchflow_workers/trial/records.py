@@ -28,6 +28,7 @@ class Attempt:
         fence: The lease's fence; it also names the attempt's folder.
         worker: Name of this worker.
         started_at: Start of the attempt (UTC).
+        epoch: How often the job was reopened before.
     """
 
     plan: Plan
@@ -36,11 +37,12 @@ class Attempt:
     fence: int
     worker: str
     started_at: datetime
+    epoch: int = 0
 
     @property
     def folder(self) -> str:
         """Return the folder of this attempt below the job's folder."""
-        return self.trial.folder(self.fence)
+        return self.trial.folder(self.fence, epoch=self.epoch)
 
 
 @dataclass(frozen=True, slots=True)

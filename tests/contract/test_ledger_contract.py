@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,59 +12,15 @@ from benchflow_client.errors import BrokerError, JobExistsError, JobNotFoundErro
 from benchflow_client.ledger.base import (
     ClaimStatus,
     CommitStatus,
-    JobHeader,
     JobState,
     Ledger,
     RenewStatus,
     Return,
     WorkerRecord,
 )
-from benchflow_client.ledger.connection import RedisConnection, address_of, connect
-from benchflow_client.ledger.memory import MemoryLedger
+from benchflow_client.ledger.connection import address_of
 from benchflow_client.ledger.redis import RedisLedger
-from benchflow_client.schema.trial import Receipt
-
-TTL_S = 30.0
-SHORT_S = 0.05
-
-
-@pytest.fixture(params=["memory", "redis"])
-def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
-    if request.param == "memory":
-        yield MemoryLedger()
-        return
-    url = request.getfixturevalue("redis_url")
-    client = connect(url)
-    client.flushdb()
-    yield RedisLedger(RedisConnection(client))
-    client.close()
-
-
-def header(job: str = "j", *, total: int = 3, concurrency: int = 2) -> JobHeader:
-    return JobHeader(
-        job=job, total=total, concurrency=concurrency, max_attempts=3, owner="ana", queue="local",
-        group_id="g", body_id="b", title="t", created_at=0,
-    )  # fmt: skip
-
-
-def receipt(index: int, *, outcome: str = "passed", reward: float | None = 1.0) -> Receipt:
-    return Receipt(index, outcome, reward, "", 1, 2.5, None, None, f"t__{index}")
-
-
-def claim(ledger: Ledger, index: int, *, owner: str = "w", ttl_s: float = TTL_S, attempts: int = 3):
-    return ledger.claim("j", index, owner=owner, ttl_s=ttl_s, max_attempts=attempts)
-
-
-def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        threading.Event().wait(0.01)
-
-
-def adds_up(ledger: Ledger) -> bool:
-    progress = ledger.progress("j")
-    return progress.header.total == progress.finished + progress.running + progress.waiting
+from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, receipt, until
 
 
 def test_new_job_has_every_trial_waiting(ledger: Ledger) -> None:
@@ -83,7 +39,7 @@ def test_name_of_a_job_can_be_used_once(ledger: Ledger) -> None:
     ledger.open_job(header())
 
     with pytest.raises(JobExistsError):
-        ledger.open_job(header())
+        ledger.open_job(replace(header(), group_id="other"))
 
 
 def test_unknown_job_is_a_clear_error(ledger: Ledger) -> None:

@@ -1,0 +1,48 @@
+"""Receipts read back from the store, for a ledger that has lost them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from benchflow_client.errors import StoreError
+from benchflow_client.results.read import JobResults, stored_results
+from benchflow_client.schema.trial import Receipt
+from benchflow_client.store.base import Store
+from benchflow_client.store.layout import rows_key
+
+
+def stored_receipts(store: Store, found: JobResults) -> list[Receipt]:
+    """Return the receipts of every finished trial of a job.
+
+    A closed job's rows hold them all; those of an interrupted one are made of the
+    results that were published.
+
+    Raises:
+        StoreError: A document cannot be read.
+    """
+    if found.summary is None:
+        return [Receipt.of(result) for result in stored_results(store, found.plan)]
+    return list(_of_rows(store, found.plan.job))
+
+
+def _of_rows(store: Store, job: str) -> Iterator[Receipt]:
+    for line in store.get(rows_key(job)).splitlines():
+        try:
+            row = json.loads(line)
+            yield Receipt(
+                trial_index=row["index"],
+                outcome=row["outcome"],
+                reward=row["reward"],
+                code=row["code"] or "",
+                attempts=row["attempt"],
+                wall_s=row["seconds"],
+                cost_usd=row["cost_usd"],
+                tokens=row["tokens"],
+                folder=row["folder"] or "",
+            )
+        except (ValueError, KeyError) as error:
+            raise StoreError(
+                f"{rows_key(job)} has a line that is no row of a trial.",
+                hint="Restore the file, or remove the job's summary.json to read the single results instead.",
+            ) from error

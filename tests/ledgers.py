@@ -1,0 +1,40 @@
+"""Short words for tests of the ledger: a header, a receipt, a claim, and whether counts add up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from benchflow_client.ledger.base import Claim, JobHeader, Ledger
+from benchflow_client.schema.trial import Receipt
+
+TTL_S = 30.0
+SHORT_S = 0.05
+
+
+def header(job: str = "j", *, total: int = 3, concurrency: int = 2) -> JobHeader:
+    return JobHeader(
+        job=job, total=total, concurrency=concurrency, max_attempts=3, owner="ana", queue="local",
+        group_id="g", body_id="b", title="t", created_at=0,
+    )  # fmt: skip
+
+
+def receipt(index: int, *, outcome: str = "passed", reward: float | None = 1.0) -> Receipt:
+    return Receipt(index, outcome, reward, "", 1, 2.5, None, None, f"t__{index}")
+
+
+def claim(ledger: Ledger, index: int, *, owner: str = "w", ttl_s: float = TTL_S, attempts: int = 3) -> Claim:
+    return ledger.claim("j", index, owner=owner, ttl_s=ttl_s, max_attempts=attempts)
+
+
+def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        threading.Event().wait(0.01)
+
+
+def adds_up(ledger: Ledger) -> bool:
+    progress = ledger.progress("j")
+    return progress.header.total == progress.finished + progress.running + progress.waiting
