@@ -10,7 +10,9 @@ with Client() as client:
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -168,7 +170,8 @@ class Client:
         if name in fleet.ledger.jobs():
             return JobHandle(name, fleet)
         found = read_job(fleet.store, name)
-        header = job_header(found.plan, owner=self.settings.user)
+        # Attempts of the lost ledger keep their folders: those of this one are named after another epoch.
+        header = replace(job_header(found.plan, owner=self.settings.user), epoch=int(time.time()))
         receipts = stored_receipts(fleet.store, found)
         if found.summary is not None:
             fleet.ledger.restore_job(header, receipts)

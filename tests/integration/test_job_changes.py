@@ -1,0 +1,103 @@
+"""A person changes their mind: pause and go on, run trials again, take a lost job up again."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchflow_client.errors import UsageError
+from benchflow_client.ledger.base import JobState
+from tests.stations import until
+from tests.worker_fleets import WorkerFleet, worker_fleet
+
+CLOSES_S = 90.0
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, redis_url: str) -> Iterator[WorkerFleet]:
+    with worker_fleet(tmp_path, redis_url) as fleet:
+        yield fleet
+
+
+def test_paused_job_stands_still_and_then_goes_on(fleet: WorkerFleet) -> None:
+    fleet.start(exec_s=0.2)
+    with fleet.client() as client:
+        handle = client.submit(fleet.spec(tries=20, concurrency=4))
+        until(lambda: handle.progress().finished > 2)
+
+        assert handle.pause(by="ana", reason="quota")
+
+        until(lambda: handle.progress().running == 0)
+        finished = handle.progress().finished
+        view = next(handle.watch())
+        assert (view.state, view.waiting_for) == ("paused", "paused by ana: quota")
+        assert handle.progress().finished == finished < 20
+        assert handle.resume()
+        summary = handle.wait(timeout_s=CLOSES_S)
+    assert (summary.planned, summary.unscored) == (20, 20)
+    assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
+
+
+def test_cancelled_trials_run_again_and_the_others_keep_their_results(fleet: WorkerFleet) -> None:
+    fleet.start(exec_s=0.2)
+    with fleet.client() as client:
+        handle = client.submit(fleet.spec(tries=30, concurrency=4))
+        until(lambda: handle.progress().finished > 3)
+        with pytest.raises(UsageError, match="still runs"):
+            handle.retry()
+        handle.cancel(by="ana", reason="wrong model")
+        before = handle.wait(timeout_s=CLOSES_S)
+        kept = {r.trial_index: r for r in fleet.receipts(handle) if r.outcome == "unscored"}
+        assert before.cancelled == 30 - len(kept) > 0
+
+        assert handle.retry(("cancelled",)) == before.cancelled
+
+        after = handle.wait(timeout_s=CLOSES_S)
+        assert handle.retry(("cancelled",)) == 0
+    assert (after.cancelled, after.unscored) == (0, 30)
+    receipts = {receipt.trial_index: receipt for receipt in fleet.receipts(handle)}
+    assert {index: receipts[index] for index in kept} == kept
+    assert len({receipt.folder for receipt in receipts.values()}) == 30
+
+
+def test_job_goes_on_from_the_store_after_the_ledger_lost_everything(fleet: WorkerFleet) -> None:
+    worker = fleet.start(exec_s=0.2)
+    with fleet.client() as client:
+        handle = client.submit(fleet.spec(tries=24, concurrency=4, job_name=f"j-{uuid.uuid4().hex[:6]}"))
+        until(lambda: handle.progress().finished > 5)
+        worker.kill()
+        worker.wait()
+        finished = {receipt.trial_index: receipt.folder for receipt in fleet.receipts(handle)}
+        fleet.redis.flushdb()
+
+        again = client.recover(handle.name)
+
+        assert again.progress().finished >= len(finished)
+        fleet.start(exec_s=0.05)
+        summary = again.wait(timeout_s=CLOSES_S)
+        assert client.recover(handle.name).progress().state is JobState.CLOSED
+    assert (summary.planned, summary.unscored) == (24, 24)
+    folders = {receipt.trial_index: receipt.folder for receipt in fleet.receipts(again)}
+    assert {index: folders[index] for index in finished} == finished
+
+
+def test_closed_job_of_a_lost_ledger_stays_closed_and_can_be_asked_for_more(fleet: WorkerFleet) -> None:
+    fleet.start()
+    with fleet.client() as client:
+        handle = client.submit(fleet.spec(tries=6))
+        handle.wait(timeout_s=CLOSES_S)
+        receipts = fleet.receipts(handle)
+        fleet.redis.flushdb()
+
+        again = client.recover(handle.name)
+
+        assert again.progress().state is JobState.CLOSED
+        assert fleet.receipts(again) == receipts
+        started = time.time()
+        assert again.retry(("unscored",)) == 6
+        assert again.wait(timeout_s=CLOSES_S).unscored == 6
+        assert all(trial.result.started_at.timestamp() > started for trial in again.trials() if trial.result)
