@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchflow_client import settings
+from benchflow_client.api import Client
+from benchflow_client.errors import JobSpecError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
@@ -174,18 +177,27 @@ def test_a_dockerfile_written_for_the_repository_root_is_explained_before_anythi
     assert "tasks/rooted/data" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["MY_API_KEY", "SERVICE_TOKEN", "COOKIE", "AUTHORIZATION", "db_password"])
-def test_secret_in_clear_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+def test_secret_in_clear_is_refused_and_not_shown(tmp_path: Path) -> None:
     write_task(tmp_path / "tasks" / "plain", files=PLAIN)
-    job = f"tasks: tasks\nagent: nop\nsandbox: null\nagent_env: ['{name}=made-up-value']\n"
-    (tmp_path / "job.yaml").write_text(job.replace("null", "'null'"))
+    job = "tasks: tasks\nagent: nop\nsandbox: 'null'\nagent_env: ['MY_API_KEY=made-up-value']\n"
+    (tmp_path / "job.yaml").write_text(job)
 
     done = run_bench("run", "-f", "job.yaml", home=tmp_path)
 
     assert done.returncode == 2, done.stderr
-    assert f"--agent-env {name}" in done.stderr
+    assert "--agent-env MY_API_KEY" in done.stderr
     assert "made-up-value" not in done.stderr + done.stdout
     assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("name", ["SERVICE_TOKEN", "COOKIE", "AUTHORIZATION", "db_password"])
+def test_secrets_are_known_by_their_names(tmp_path: Path, name: str) -> None:
+    task = write_task(tmp_path / "tasks" / "plain")
+    agent = AgentSpec(name="nop", env=(f"{name}=made-up-value",))
+    client = Client(settings=settings.load({"BENCHFLOW_STATE_DIR": str(tmp_path / "state")}))
+
+    with pytest.raises(JobSpecError, match=name):
+        client.draft(JobSpec(tasks=str(task), agent=(agent,), sandbox="null"))
 
 
 def test_settings_may_be_given_in_clear_and_secrets_by_name(tmp_path: Path) -> None:
