@@ -23,10 +23,11 @@ from benchflow_client.broker import make_app
 from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.dispatch import Dispatcher, job_header
 from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
-from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError
+from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError, UsageError
 from benchflow_client.handle import Fleet, JobHandle, StoredJob
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.connection import RedisConnection
+from benchflow_client.ledger.drains import DrainRequest, DrainRequests
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
@@ -211,6 +212,22 @@ class Client:
     def workers(self) -> Sequence[WorkerRecord]:
         """Return the workers that are alive."""
         return self._connect(None).ledger.workers()
+
+    def drain(self, worker: str, *, reason: str = "") -> None:
+        """Ask a worker to stop: it takes no new trial and gives the running ones back.
+
+        Args:
+            worker: Its name, as `workers` lists it.
+            reason: Why, for people.
+
+        Raises:
+            UsageError: No such worker is alive.
+        """
+        names = [record.name for record in self.workers()]
+        if worker not in names:
+            raise UsageError(f"No worker {worker!r} is alive.", hint=f"Alive: {', '.join(names) or 'none'}.")
+        connection = RedisConnection.at(self._address(None))
+        DrainRequests(connection).leave(worker, DrainRequest(self.settings.user, reason))
 
     def sandboxes(self) -> Sequence[SandboxRecord]:
         """Return the sandboxes on record: those that exist, or may."""

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from benchflow_client.errors import BenchflowError
-from benchflow_workers.host import host_findings, sandbox_findings
+from benchflow_workers.host import host_findings, is_healthy, sandbox_findings
 from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
 
 app = App(name="bench", help="Run trials on this host.", version_flags=[])
@@ -32,9 +32,14 @@ def worker(
     memory_mb: Annotated[
         int | None, Parameter(help="Memory its sandboxes may take together, in MiB; likewise.")
     ] = None,
+    health: Annotated[
+        bool, Parameter(help="Start nothing; exit 0 when a worker of this host can take work.", negative=())
+    ] = False,
     log_level: Annotated[str, Parameter(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> int:
     """Serve trials until told to stop (SIGTERM drains: running trials go back to the queue)."""
+    if health:
+        return int(not is_healthy())
     asked = tuple(queue.strip() for queue in queues.split(",") if queue.strip())
     return serve(
         WorkerOptions(queues=asked, slots=slots, log_level=log_level, cpus=cpus, memory_mb=memory_mb)

@@ -17,6 +17,7 @@ from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import Ledger
 from benchflow_client.ledger.connection import RedisConnection, address_of, connect
+from benchflow_client.ledger.drains import DrainRequests
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxBook
@@ -45,6 +46,7 @@ class WorkerContext:
     fleet: str
     ledger: Ledger
     book: SandboxBook
+    drains: DrainRequests
     store: Store
     jobs: JobBook
     keeper: LeaseKeeper
@@ -75,6 +77,11 @@ def context() -> WorkerContext:
 def worker_name() -> str:
     """Return this process's name: host and process id, unique in a fleet."""
     return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def node_name(worker: str) -> str:
+    """Return the name under which Celery knows a worker."""
+    return f"{worker.replace('/', '-')}@{worker.partition('/')[0]}"
 
 
 def broker_url(environ: dict[str, str]) -> str:
@@ -118,6 +125,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
         fleet=client.fleet,
         ledger=ledger,
         book=book,
+        drains=DrainRequests(connection),
         store=store,
         jobs=jobs,
         keeper=keeper,

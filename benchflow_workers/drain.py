@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Sequence
 
 from benchflow_client.errors import BrokerError
@@ -15,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0
 """Seconds between two signs of life."""
+
+_GRACE_POLL_S = 0.1
 
 HEARTBEATS_MISSED = 5
 """Signs of life a worker may miss before it counts as gone."""
@@ -38,6 +43,7 @@ class Presence:
         self._sandboxes = tuple(sandboxes)
         self._slots = slots
         self._is_draining = False
+        self._note = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="presence", daemon=True)
 
@@ -52,7 +58,10 @@ class Presence:
         )  # fmt: skip
 
     def drain(self) -> None:
-        """Give every running trial back and take no new one; safe to call twice."""
+        """Take no new trial, wait out the grace, then give every running trial back.
+
+        Guarantees: safe to call twice.
+        """
         if self._is_draining:
             return
         self._is_draining = True
@@ -60,8 +69,11 @@ class Presence:
             "worker %s draining %d trials", self._context.name, self._context.keeper.held,
             extra={"action": "worker_draining"},
         )  # fmt: skip
-        self._context.keeper.drain()
         self._say("draining")
+        deadline = time.monotonic() + self._context.settings.drain_grace_s
+        while self._context.keeper.held and time.monotonic() < deadline:
+            self._closed.wait(_GRACE_POLL_S)
+        self._context.keeper.drain()
 
     def stop(self) -> None:
         """Retire the worker and remove its scratch folder."""
@@ -78,6 +90,23 @@ class Presence:
     def _beat(self) -> None:
         while not self._closed.wait(HEARTBEAT_S):
             self._say("draining" if self._is_draining else "healthy")
+            self._look_for_request()
+
+    def _look_for_request(self) -> None:
+        """Stop this process, as SIGTERM would, when a person asked for it."""
+        if self._is_draining or self._note:
+            return
+        try:
+            request = self._context.drains.find(self._context.name)
+        except BrokerError:
+            return
+        if request is not None:
+            self._note = request.text
+            logger.info(
+                "worker %s was asked to stop by %s", self._context.name, request.text,
+                extra={"action": "drain_asked"},
+            )  # fmt: skip
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _say(self, state: str) -> None:
         record = WorkerRecord(
@@ -88,6 +117,7 @@ class Presence:
             running=self._context.keeper.held,
             state=state,
             since=self._context.started_at,
+            note=self._note,
         )
         try:
             self._context.ledger.announce(record, ttl_s=HEARTBEAT_S * HEARTBEATS_MISSED)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from benchflow_client import settings as client_settings
 from benchflow_client.errors import BenchflowError
 from benchflow_workers import settings as worker_settings
-from benchflow_workers.context import context
+from benchflow_workers.context import context, node_name
 from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
+
+_PING_S: Final = 5.0
+"""A worker that does not answer for so long cannot take work either."""
 
 
 def sandbox_problem(sandboxes: SandboxRegistry, kind: str) -> BenchflowError | None:
@@ -71,6 +74,22 @@ def sandbox_findings(*, clean: bool) -> list[dict[str, Any]]:
         }
         for r in audit.stale
     ]
+
+
+def is_healthy() -> bool:
+    """Return whether a worker of this host has announced itself and answers through the broker.
+
+    The answer comes from the loop that takes messages, so a worker that lives but
+    no longer takes work does not answer.
+    """
+    here = context()
+    host = here.name.partition("/")[0]
+    nodes = [
+        node_name(worker.name)
+        for worker in here.ledger.workers()
+        if worker.name.startswith(f"{host}/") and worker.state == "healthy"
+    ]
+    return bool(nodes) and bool(here.app.control.ping(destination=nodes, timeout=_PING_S))
 
 
 def _limits(sandboxes: SandboxRegistry, kind: str) -> str:

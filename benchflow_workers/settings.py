@@ -22,6 +22,12 @@ class WorkerSettings(Record):
         le=3600,
         description="Life of a trial's lease in seconds: a dead worker's trial runs again after it.",
     )
+    drain_grace_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=7 * 24 * 3600,
+        description="Seconds a stopping worker lets its running trials go on; then they run elsewhere.",
+    )
     reconcile_s: float = Field(default=5.0, gt=0, le=600, description="Seconds between repairs.")
     reap_s: float = Field(
         default=60.0, gt=0, le=3600, description="Seconds between sweeps for leftover sandboxes."

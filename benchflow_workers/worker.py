@@ -15,7 +15,7 @@ from celery.platforms import SecurityWarning
 from benchflow_client.broker import CONTROL_QUEUE
 from benchflow_client.errors import WorkerError
 from benchflow_workers.celery_tasks import register
-from benchflow_workers.context import WorkerContext, context
+from benchflow_workers.context import WorkerContext, context, node_name
 from benchflow_workers.drain import Presence
 from benchflow_workers.host import sandbox_problem
 from benchflow_workers.reaper import Reaper
@@ -132,7 +132,7 @@ def _follow_signals(presence: Presence) -> None:
 def _celery_worker(here: WorkerContext, queues: Sequence[str], options: WorkerOptions) -> Any:
     register(here.app)
     return here.app.Worker(
-        hostname=f"{here.name.replace('/', '-')}@{here.name.partition('/')[0]}",
+        hostname=node_name(here.name),
         pool="threads",
         concurrency=options.slots,
         queues=",".join(queues),

@@ -40,6 +40,7 @@ def workers(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
                 running=record.running,
                 state=record.state,
                 since_s=max(0.0, now - record.since),
+                note=record.note,
             )
             for record in client.workers()
         ]
@@ -47,6 +48,19 @@ def workers(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
         render.print_json([row._asdict() for row in rows])
     else:
         render.render_workers(rows)
+    return 0
+
+
+def drain(
+    worker: Annotated[str, Parameter(help="Name of the worker, as `bench workers` lists it.")],
+    *,
+    reason: Annotated[str, Parameter(help="Why, for others to read.")] = "",
+    jobs_dir: JobsDir = Path("jobs"),
+) -> int:
+    """Stop a worker: it takes no new trial, and its running ones go back to the queue."""
+    with Client(jobs_dir=jobs_dir) as client:
+        client.drain(worker, reason=reason)
+    render.render_notice(f"{worker} was asked to stop · watch it leave: bench workers")
     return 0
 
 

@@ -37,6 +37,7 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         (
             ("worker", "Serve trials on this machine."),
             ("workers", "List workers."),
+            ("drain", "Stop a worker; its trials run elsewhere."),
             ("up", "Start a fleet on this machine and leave it running."),
             ("down", "Stop the fleet of `bench up`."),
             ("doctor", "Check this machine."),

@@ -134,6 +134,7 @@ class WorkerRecord:
     running: int
     state: str  # healthy, draining
     since: float  # seconds since the epoch
+    note: str = ""  # who drains it and why
 
 
 class RenewStatus(StrEnum):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -101,3 +104,38 @@ def test_closed_job_of_a_lost_ledger_stays_closed_and_can_be_asked_for_more(flee
         assert again.retry(("unscored",)) == 6
         assert again.wait(timeout_s=CLOSES_S).unscored == 6
         assert all(trial.result.started_at.timestamp() > started for trial in again.trials() if trial.result)
+
+
+def test_worker_asked_to_stop_says_who_and_why_and_its_trials_run_elsewhere(fleet: WorkerFleet) -> None:
+    first, second = fleet.start(exec_s=0.5), fleet.start(exec_s=0.5)
+    with fleet.client() as client:
+        handle = client.submit(fleet.spec(tries=24, concurrency=8))
+        until(lambda: fleet.running_on(handle, first) > 0)
+        with pytest.raises(UsageError, match="No worker 'box/0' is alive"):
+            client.drain("box/0")
+
+        client.drain(fleet.name_of(first), reason="kernel update")
+
+        assert first.wait(timeout=30) == 0
+        assert [worker.name for worker in client.workers()] == [fleet.name_of(second)]
+        summary = handle.wait(timeout_s=CLOSES_S)
+    assert (summary.planned, summary.unscored) == (24, 24)
+    assert "was asked to stop by" in fleet.logs()
+    assert ": kernel update" in fleet.logs()
+    assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
+
+
+def test_health_fails_where_no_worker_takes_work(fleet: WorkerFleet) -> None:
+    def health() -> int:
+        argv = [sys.executable, "-m", "benchflow_workers", "worker", "--health"]
+        return subprocess.run(argv, env=fleet.environ, check=False, timeout=60).returncode
+
+    assert health() == 1
+    worker = fleet.start()
+    assert health() == 0
+
+    worker.send_signal(signal.SIGSTOP)
+
+    assert health() == 1
+    worker.send_signal(signal.SIGCONT)
+    until(lambda: health() == 0)
