@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,25 @@ def run_to_end(
         Whatever the coroutine raises.
     """
     loop = asyncio.new_event_loop()
-    threads = ThreadPoolExecutor(thread_name_prefix="trial")
+    threads = _Threads(thread_name_prefix="trial")
     loop.set_default_executor(threads)
     try:
         return loop.run_until_complete(main)
     finally:
         _end_tasks(loop, tasks_grace_s)
-        _end_threads(threads, threads_grace_s)
+        if threads.is_used:
+            _end_threads(threads, threads_grace_s)
         loop.close()
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads for blocking calls; most short trials need none, and then none has to be waited for."""
+
+    is_used = False
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.is_used = True
+        return super().submit(*args, **kwargs)
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop, grace_s: float) -> None:

@@ -114,9 +114,8 @@ def write_attempt(
             f"The files of trial {result.trial!r} cannot be put together on this worker: {error}.",
             hint="Free space in the worker's state folder.",
         ) from error
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir():
         store.put_tree(prefix, folder)
-    store.put(prefix + "timing.json", json_bytes(result.timing.model_dump(exclude_none=True)))
     write_document(store, result_key(result.job, result.rollout_name), result)
 
 
@@ -138,6 +137,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
+    """Add what there is; an attempt that never ran a command leaves its result alone."""
     if rollout.agent_log:
         _write(folder, ("agent", f"{result.agent.replace('/', '_')}.txt"), rollout.agent_log)
     if rollout.test_output is not None:
@@ -148,6 +148,8 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), b"".join(_lines(rollout.events)))
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), b"".join(_lines(_reward_events(result))))
+    if folder.is_dir():
+        _write(folder, ("timing.json",), json_bytes(result.timing.model_dump(exclude_none=True)))
 
 
 def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:

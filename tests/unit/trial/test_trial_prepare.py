@@ -27,7 +27,7 @@ def test_sandbox_carries_whom_it_belongs_to(world: World) -> None:
         "bf.fence": "7",
         "bf.worker": "box/1",
     }
-    assert spec.name == f"bf-fix-build-{short_digest(attempt.trial.id, '7')}"
+    assert spec.name == f"bf-fix-build-{short_digest(attempt.trial.id, attempt.folder)}"
     assert spec.name != prepare(world.attempt(fence=8), world.parts).sandbox.name
 
 

@@ -181,7 +181,7 @@ def test_config_is_first_artifacts_follow_and_result_is_last(world: World) -> No
     write_attempt(store, result, rollout, folder=folder, redactor=Redactor(["hunter22"]))
 
     prefix = f"{world.plan.job}/{attempt.folder}/"
-    assert store.written == [prefix + name for name in ("config.json", "", "timing.json", "result.json")]
+    assert store.written == [prefix + name for name in ("config.json", "", "result.json")]
     assert sorted(key.removeprefix(prefix) for key in store.list(prefix)) == [
         "agent/own.log",
         "agent/solver.txt",
@@ -198,7 +198,7 @@ def test_config_is_first_artifacts_follow_and_result_is_last(world: World) -> No
     assert json.loads(store.get(prefix + "rewards.jsonl"))["value"] == 1.0
 
 
-@pytest.mark.parametrize("full_at", ["/", "timing.json", "result.json"])
+@pytest.mark.parametrize("full_at", ["/", "result.json"])
 def test_store_that_fails_on_the_way_leaves_no_result(world: World, full_at: str) -> None:
     store = Journal(world.folder / "out", full_at=full_at)
     rollout = Rollout(agent_log=b"log", rewards={"reward": 1.0})

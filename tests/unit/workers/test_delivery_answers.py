@@ -345,7 +345,7 @@ class FullStore(FileStore):
         super().put(key, data)
 
 
-@pytest.mark.parametrize("full_at", ["config.json", "result.json", "timing.json"])
+@pytest.mark.parametrize("full_at", ["config.json", "result.json"])
 def test_store_that_is_full_at_the_end_is_a_failure_that_is_tried_again(make: Any, full_at: str) -> None:
     here = make(max_attempts=2)
     store = FullStore(here.world.store.root)
