@@ -23,8 +23,20 @@ from benchflow_client.broker import make_app
 from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.dispatch import Dispatcher, job_header
 from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
-from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError, UsageError
-from benchflow_client.handle import Fleet, JobHandle, StoredJob
+from benchflow_client.errors import (
+    BenchflowError,
+    BrokerError,
+    JobSpecError,
+    UsageError,
+)
+from benchflow_client.handle import (
+    Fleet,
+    JobHandle,
+    StoredJob,
+    matching_job,
+    stored_jobs,
+    waiting_reason,
+)
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.drains import DrainRequest, DrainRequests
@@ -32,6 +44,7 @@ from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.plan.draft import Draft, find_work, make_draft
+from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
 from benchflow_client.plan.submit import store_draft
 from benchflow_client.report import JobRow, job_row
 from benchflow_client.results.read import JobResults, read_job
@@ -41,11 +54,7 @@ from benchflow_client.schema.plan import Plan
 from benchflow_client.settings import Settings
 from benchflow_client.store.configured import configured_store
 
-LAST = "@last"
-"""Stands for the job submitted last."""
-
 _EMBEDDED_SLOTS_LIMIT = 64
-_DOCKER_SOCKET = "/var/run/docker.sock"
 
 
 class Client:
@@ -125,7 +134,10 @@ class Client:
         """
         work = find_work(spec, cache_dir=self.settings.state_dir)
         fleet = self._connect(spec)
-        draft = make_draft(work, sandbox=_best_sandbox(spec, fleet.ledger.workers()))
+        workers = fleet.ledger.workers()
+        if self.is_embedded:
+            check_sandbox(spec, workers)
+        draft = make_draft(work, sandbox=best_sandbox(spec, workers))
         if on_draft is not None:
             on_draft(draft, fleet)
         header = job_header(draft.plan, owner=self.settings.user)
@@ -152,7 +164,7 @@ class Client:
             JobNotFoundError: None matches, or several do.
         """
         fleet = self._connect(None)
-        return JobHandle(_matching_job(name, fleet.ledger.jobs()), fleet)
+        return JobHandle(matching_job(name, fleet.ledger.jobs()), fleet)
 
     def recover(self, name: str, *, slots: int = 4) -> JobHandle:
         """Take up a job of the store that the ledger does not know: it was lost, or the fleet is new.
@@ -191,7 +203,7 @@ class Client:
             return self.job(name)
         folder = self._jobs_dir or Path("jobs")
         return StoredJob(
-            _matching_job(name, stored_jobs(folder)), configured_store(self.settings, str(folder))
+            matching_job(name, stored_jobs(folder)), configured_store(self.settings, str(folder))
         )
 
     def jobs(self) -> Sequence[JobProgress]:
@@ -202,7 +214,8 @@ class Client:
     def job_rows(self) -> Sequence[JobRow]:
         """Return a row per job: of the fleet, or of the jobs folder where no fleet runs."""
         if not self.is_embedded or self._runs_embedded():
-            return [job_row(progress) for progress in self.jobs()]
+            workers = self.workers()
+            return [job_row(known, waiting_for=waiting_reason(known, workers)) for known in self.jobs()]
         folder = self._jobs_dir or Path("jobs")
         if not folder.is_dir():
             return []
@@ -236,11 +249,13 @@ class Client:
     def worker_environ(self) -> dict[str, str]:
         """Return the variables with which a process of the workers' side joins this fleet."""
         fleet = self._connect(None)
+        own = self._embedded.own_environ if self._embedded else {}
         return {
             **settings_module.process_environ(),
             "BENCHFLOW_BROKER_URL": self._address(None),
             "BENCHFLOW_STORE_URL": fleet.store.url,
             "BENCHFLOW_STATE_DIR": str(self.settings.state_dir),
+            **own,
         }
 
     def _address(self, spec: JobSpec | None) -> str:
@@ -303,8 +318,8 @@ class Client:
     def _likely_sandbox(self, spec: JobSpec) -> str:
         """Return the kind of sandbox without starting a fleet to ask its workers."""
         if spec.sandbox == "auto" and self.is_embedded:
-            return AUTO_ORDER[0] if Path(_DOCKER_SOCKET).exists() else AUTO_ORDER[-1]
-        return _best_sandbox(spec, [] if spec.sandbox != "auto" else self._connect(spec).ledger.workers())
+            return AUTO_ORDER[0] if docker_listens() else AUTO_ORDER[-1]
+        return best_sandbox(spec, [] if spec.sandbox != "auto" else self._connect(spec).ledger.workers())
 
 
 def count_workers(workers: Sequence[WorkerRecord]) -> str:
@@ -313,43 +328,19 @@ def count_workers(workers: Sequence[WorkerRecord]) -> str:
     return f"{len(workers)} worker{'' if len(workers) == 1 else 's'}, {slots} slots"
 
 
-def stored_jobs(folder: Path) -> Sequence[str]:
-    """Return the names of the jobs in a jobs folder, newest first."""
-    plans = folder.glob("*/plan.json") if folder.is_dir() else ()
-    newest_first = sorted(plans, key=lambda path: path.stat().st_mtime, reverse=True)
-    return [path.parent.name for path in newest_first]
-
-
-def _best_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> str:
-    """Return the kind of sandbox: for `auto`, the best one a live worker can run."""
-    if spec.sandbox != "auto":
-        return spec.sandbox
-    able = {kind for worker in workers for kind in worker.sandboxes}
-    return next((kind for kind in AUTO_ORDER if kind in able), AUTO_ORDER[0])
-
-
 def _open(fleet: Fleet, header: JobHeader, plan: Plan) -> None:
-    fleet.dispatcher.open(header, plan)
+    try:
+        fleet.dispatcher.open(header, plan)
+    except BenchflowError:
+        raise
+    except BaseException:
+        # Ctrl-C in between: a job whose plan is taken back must not stay on record.
+        fleet.ledger.forget_job(header.job)
+        raise
 
 
 def _embedded_label(instance: Instance) -> str:
     return f"embedded (1 worker, {instance.slots} slots)"
-
-
-def _matching_job(name: str, jobs: Sequence[str]) -> str:
-    if name == LAST and jobs:
-        return jobs[0]
-    if name in jobs:
-        return name
-    matches = [job for job in jobs if job.startswith(name)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise JobNotFoundError(
-            f"{name!r} is the beginning of {len(matches)} jobs: {', '.join(matches[:5])}.",
-            hint="Give some more letters.",
-        )
-    raise JobNotFoundError(f"No job {name!r} on this fleet.", hint="`bench jobs` lists them.")
 
 
 def _check_folder(folder: Path) -> None:

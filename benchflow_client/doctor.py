@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -82,9 +83,20 @@ def _store(settings: Settings) -> Check:
 
 def _disk(settings: Settings) -> Check:
     folder = settings.state_dir
-    while not folder.exists():
-        folder = folder.parent
-    free_gb = shutil.disk_usage(folder).free / 1e9
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        free_gb = shutil.disk_usage(folder).free / 1e9
+    except OSError as error:
+        return Check(
+            "FAIL", "disk", f"The state folder {settings.state_dir} cannot be used: {error.strerror}.",
+            "Set BENCHFLOW_STATE_DIR to a folder you can write.",
+        )  # fmt: skip
+    if not os.access(folder, os.W_OK):
+        return Check(
+            "FAIL", "disk", f"The state folder {settings.state_dir} cannot be written.",
+            "Set BENCHFLOW_STATE_DIR to a folder you can write.",
+        )  # fmt: skip
     if free_gb < _LEAST_FREE_GB:
         return Check(
             "WARN", "disk", f"{free_gb:.1f} GB free at {folder}.", "Images and results need some room."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import JobNotFoundError, UsageError
-from benchflow_client.ledger.base import JobProgress, JobState, Ledger
+from benchflow_client.ledger.base import JobProgress, JobState, Ledger, WorkerRecord
 from benchflow_client.plan.retry import select_retries
 from benchflow_client.report import JobRow
 from benchflow_client.results.fetch import fetch_job
@@ -25,6 +25,9 @@ from benchflow_client.schema.trial import Receipt
 from benchflow_client.store.base import Store
 from benchflow_client.summary import aggregate
 from benchflow_client.watch import Snapshot, Watch, WatchView
+
+LAST = "@last"
+"""Stands for the job submitted last."""
 
 POLL_S = 0.2
 """Seconds between two looks at a running job."""
@@ -167,13 +170,17 @@ class JobHandle:
     def _snapshot(self) -> Snapshot:
         ledger = self._fleet.ledger
         progress = ledger.progress(self.name)
-        paused_by = f"paused by {progress.paused_by}" if progress.paused_by else ""
-        waiting_for = f"{paused_by}: {progress.pause_reason}" if progress.pause_reason else paused_by
-        if progress.waiting and not any(
-            progress.header.queue in worker.queues for worker in ledger.workers()
-        ):
-            waiting_for = f"a worker for queue {progress.header.queue}"
-        return Snapshot(progress, ledger.running(self.name), time.time(), waiting_for)
+        reason = waiting_reason(progress, ledger.workers()) if progress.waiting else ""
+        return Snapshot(progress, ledger.running(self.name), time.time(), reason)
+
+
+def waiting_reason(progress: JobProgress, workers: Sequence[WorkerRecord]) -> str:
+    """Return what a job's waiting trials wait for, besides slots; empty = nothing else."""
+    if not any(progress.header.queue in worker.queues for worker in workers):
+        return f"a worker for queue {progress.header.queue}"
+    if progress.paused_by and progress.pause_reason:
+        return f"paused by {progress.paused_by}: {progress.pause_reason}"
+    return f"paused by {progress.paused_by}" if progress.paused_by else ""
 
 
 class StoredJob:
@@ -205,8 +212,43 @@ class StoredJob:
         summary = found.summary
         if summary is None:
             return JobRow(self.name, "", "stopped", 0, found.plan.size, 0, None)
-        return JobRow(self.name, "", "done", summary.planned, summary.planned, 0, summary.score_ratio)
+        cancelled = sum(group.cancelled for group in summary.groups)
+        ended = summary.planned - cancelled
+        state = "cancelled" if cancelled else "done"
+        return JobRow(self.name, "", state, ended, summary.planned, 0, summary.score_ratio)
 
     def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Copy all documents of the job into a folder and return how many are there."""
         return fetch_job(self._store, self.name, Path(folder), on_progress)
+
+
+def stored_jobs(folder: Path) -> Sequence[str]:
+    """Return the names of the jobs in a jobs folder, newest first."""
+    plans = folder.glob("*/plan.json") if folder.is_dir() else ()
+    newest_first = sorted(plans, key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path.parent.name for path in newest_first]
+
+
+def matching_job(name: str, jobs: Sequence[str]) -> str:
+    """Return the job that a name, a unique prefix of one, or `@last` stands for.
+
+    Args:
+        name: What a person gave.
+        jobs: Names of the jobs there are, newest first.
+
+    Raises:
+        JobNotFoundError: None matches, or several do.
+    """
+    if name == LAST and jobs:
+        return jobs[0]
+    if name in jobs:
+        return name
+    matches = [job for job in jobs if job.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise JobNotFoundError(
+            f"{name!r} is the beginning of {len(matches)} jobs: {', '.join(matches[:5])}.",
+            hint="Give some more letters.",
+        )
+    raise JobNotFoundError(f"No job {name!r} on this fleet.", hint="`bench jobs` lists them.")

@@ -38,10 +38,11 @@ class Settings(Record):
         default=False, description="Allow http:// to a service that is not on this machine."
     )
     state_dir: Path = Field(description="Folder for caches and the embedded fleet's files.")
-    fleet: str = Field(
-        default="default",
+    fleet: str | None = Field(
+        default=None,
         pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$",
-        description="Name of the fleet; sandboxes of other fleets are never touched.",
+        description="Name of the fleet; sandboxes of other fleets are never touched. None = a name of the "
+        "ledger's own, which is lost with the ledger's data.",
     )
     user: str = Field(description="Who submits and cancels, for people.")
 

@@ -214,7 +214,8 @@ def _failures(plan: Plan, tallies: Sequence[Tally]) -> Iterator[FailureGroup]:
             category=kind.category,
             fault=kind.fault,
             count=cause.count,
-            retried=cause.retried,
+            # Attempts lost on the way to another end are the job's retries, not this cause's.
+            retried=cause.retried if kind.is_retried else 0,
             n_tasks=len(cause.tasks),
             tasks=names,
             next_step=kind.next_step.format(job=plan.job, task=names[0]),

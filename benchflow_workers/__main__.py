@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from benchflow_client.errors import BenchflowError
-from benchflow_workers.host import host_findings, is_healthy, sandbox_findings
+from benchflow_workers.host import host_findings, is_healthy, remove_all_sandboxes, sandbox_findings
 from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
 
 app = App(name="bench", help="Run trials on this host.", version_flags=[])
@@ -50,6 +50,13 @@ def worker(
 def sandboxes(verb: Annotated[str, Parameter(help="audit or clean")]) -> int:
     """Write this fleet's sandboxes on this host as JSON, for `bench sandboxes`."""
     sys.stdout.write(json.dumps(sandbox_findings(clean=verb == "clean")))
+    return 0
+
+
+@app.command(name="remove-sandboxes")
+def remove_sandboxes() -> int:
+    """Remove every sandbox of the fleet BENCHFLOW_FLEET on this host; for a fleet that has ended."""
+    sys.stdout.write(json.dumps(remove_all_sandboxes()))
     return 0
 
 

@@ -110,6 +110,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     store = configured_store(client, _store_url(client))
     connection, app = RedisConnection.at(url), make_app(url)
     ledger, book = RedisLedger(connection), RedisSandboxBook(connection)
+    fleet = client.fleet or ledger.fleet_id()
     jobs, name = JobBook(ledger, store), worker_name()
     dispatcher = Dispatcher(app, ledger)
     keeper = LeaseKeeper(_keeper_ledger(url, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
@@ -117,12 +118,12 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     scratch = client.state_dir / "scratch" / str(os.getpid())
     scratch.mkdir(parents=True, exist_ok=True)
     bundles = BundleCache(store, client.state_dir / "bundles")
-    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, client.fleet)
+    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet)
     return WorkerContext(
         name=name,
         settings=worker,
         app=app,
-        fleet=client.fleet,
+        fleet=fleet,
         ledger=ledger,
         book=book,
         drains=DrainRequests(connection),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from benchflow_client import settings as client_settings
-from benchflow_client.errors import BenchflowError
+from benchflow_client.errors import BenchflowError, WorkerError
 from benchflow_workers import settings as worker_settings
 from benchflow_workers.context import context, node_name
 from benchflow_workers.reaper import Reaper
+from benchflow_workers.sandbox.base import SandboxProvider
 from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
 
 _PING_S: Final = 5.0
@@ -74,6 +75,33 @@ def sandbox_findings(*, clean: bool) -> list[dict[str, Any]]:
         }
         for r in audit.stale
     ]
+
+
+def remove_all_sandboxes() -> list[str]:
+    """Remove every sandbox of the fleet named by BENCHFLOW_FLEET on this host and return their ids.
+
+    Asks no ledger: it is for a fleet whose workers have all ended.
+
+    Raises:
+        WorkerError: BENCHFLOW_FLEET is not set.
+    """
+    environ = worker_settings.process_environ()
+    client = client_settings.load(environ)
+    if client.fleet is None:
+        raise WorkerError("BENCHFLOW_FLEET is not set, so nothing is removed.", hint="Name the fleet.")
+    sandboxes = SandboxRegistry(worker_settings.load(environ), state_dir=client.state_dir)
+    working = [kind for kind in KINDS if sandbox_problem(sandboxes, kind) is None]
+    return asyncio.run(_remove_all(map(sandboxes.get, working), client.fleet))
+
+
+async def _remove_all(providers: Iterable[SandboxProvider], fleet: str) -> list[str]:
+    removed = []
+    for provider in providers:
+        for ref in await provider.list({"bf.fleet": fleet}):
+            await provider.remove(ref)
+            removed.append(ref.id)
+        await provider.close()
+    return removed
 
 
 def is_healthy() -> bool:

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -18,6 +19,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+# A job started in the background ignores SIGINT, and so would every process a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BASE_IMAGE = "debian:bookworm-slim"
 SERVER_START_DEADLINE_S = 20.0

@@ -44,7 +44,11 @@ def run_job(spec: JobSpec, *, dry_run: bool, json: bool) -> int:
     if dry_run:
         return _show_plan(spec, is_json=json)
     with Client() as client:
-        handle = client.submit(spec, on_draft=_announce)
+        try:
+            handle = client.submit(spec, on_draft=_announce)
+        except KeyboardInterrupt:
+            render.render_notice("interrupted before anything was submitted")
+            return INTERRUPTED
         return follow_to_end(client, handle, folder=Path(spec.jobs_dir) / handle.name, is_json=json)
 
 
@@ -118,7 +122,12 @@ def _interrupted(client: Client, handle: JobHandle) -> int:
     render.render_notice(f"stopping {handle.name}: no new trials, running ones are closed")
     with contextlib.suppress(KeyboardInterrupt, TimeoutError, BenchflowError):
         handle.cancel(by=client.settings.user, reason="interrupted")
-        handle.wait(timeout_s=120)
+        summary = handle.wait(timeout_s=120)
+        cancelled = sum(group.cancelled for group in summary.groups)
+        render.render_notice(
+            f"{handle.name} stopped: {summary.planned - cancelled} of {summary.planned} trials ended · "
+            f"run the rest: bench resume {handle.name} --retry cancelled"
+        )
     return INTERRUPTED
 
 

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -29,6 +30,8 @@ from benchflow_client.schema.ids import short_digest
 
 WORKER_START_TIMEOUT_S = 60.0
 """A worker imports, checks its sandboxes and announces itself; a busy machine gets a minute."""
+
+_REMOVAL_TIMEOUT_S = 120.0
 
 _MARK = "BENCHFLOW_EMBEDDED"
 """Variable that tells our processes from others with the same process id."""
@@ -62,6 +65,14 @@ class EmbeddedFleet:
         self._environ = dict(environ)
         self._user: IO[bytes] | None = None
 
+    @property
+    def own_environ(self) -> dict[str, str]:
+        """Variables that make a process of the workers' side see this fleet's sandboxes, and no others."""
+        return {
+            "BENCHFLOW_STATE_DIR": str(self._state_dir),
+            "BENCHFLOW_FLEET": f"embedded-{self._folder.name}",
+        }
+
     def running(self) -> Instance | None:
         """Return the fleet if it runs."""
         instance = self._read()
@@ -77,7 +88,13 @@ class EmbeddedFleet:
             BrokerError: No server program, or it did not start.
             WorkerError: The worker did not start; says what its log says.
         """
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise WorkerError(
+                f"The state folder {str(self._state_dir)!r} cannot be used: {error.strerror}.",
+                hint="Set BENCHFLOW_STATE_DIR to a folder you can write.",
+            ) from error
         with self._locked():
             instance = self.running()
             if instance is None:
@@ -141,7 +158,7 @@ class EmbeddedFleet:
             **self._environ,
             "BENCHFLOW_BROKER_URL": url,
             "BENCHFLOW_STORE_URL": self._store,
-            "BENCHFLOW_STATE_DIR": str(self._state_dir),
+            **self.own_environ,
             _MARK: str(self._folder),
         }
         if self.log.exists():
@@ -174,6 +191,8 @@ class EmbeddedFleet:
             try:
                 if self._is_ours(instance.worker_pid):
                     end(instance.worker_pid)
+                else:
+                    self._remove_sandboxes()
             finally:
                 # Also after a second Ctrl-C: the worker was asked, and ends without being waited for.
                 if self._answers(instance):
@@ -182,6 +201,14 @@ class EmbeddedFleet:
             (self._folder / name).unlink(missing_ok=True)
         for name in ("server", "users"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def _remove_sandboxes(self) -> None:
+        """Remove what a worker that was killed left; one that ended by itself closed its sandboxes."""
+        argv = [sys.executable, "-m", "benchflow_workers", "remove-sandboxes"]
+        environ = {**self._environ, **self.own_environ}
+        # Best effort: what cannot be removed now is found again by its label.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(argv, env=environ, capture_output=True, timeout=_REMOVAL_TIMEOUT_S, check=False)
 
     def _is_alive(self, instance: Instance) -> bool:
         return self._is_ours(instance.worker_pid) and self._answers(instance)

@@ -156,6 +156,10 @@ class Ledger(Protocol):
         """Check that the ledger answers."""
         ...
 
+    def fleet_id(self) -> str:
+        """Return the name this ledger gave itself when it was first asked, the same ever after."""
+        ...
+
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting.
 

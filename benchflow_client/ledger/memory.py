@@ -73,6 +73,10 @@ class MemoryLedger:
     def ping(self) -> None:
         """Do nothing: memory always answers."""
 
+    def fleet_id(self) -> str:
+        """Return the name of this object."""
+        return f"memory-{id(self):x}"
+
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,6 +29,7 @@ from benchflow_client.schema.trial import Outcome, Receipt
 CLOSED_JOB_S = 30 * 24 * 3600
 """A closed job is listed for a month; its documents stay in the store."""
 
+_FLEET = "bf:fleet"
 _JOBS = "bf:jobs"
 _WORKERS = "bf:workers"
 _WORKER = "bf:worker:"
@@ -57,6 +59,12 @@ class RedisLedger:
         """Check that the ledger answers; raises `BrokerError` when it does not."""
         with self._connection.reachable() as client:
             client.ping()
+
+    def fleet_id(self) -> str:
+        """Return the name this ledger gave itself when it was first asked."""
+        with self._connection.reachable() as client:
+            client.set(_FLEET, f"fleet-{secrets.token_hex(6)}", nx=True)
+            return str(client.get(_FLEET))
 
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting."""

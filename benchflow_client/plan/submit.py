@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchflow_client.errors import BrokerError, JobExistsError, ObjectExistsError, StoreError
+from benchflow_client.errors import JobExistsError, ObjectExistsError, StoreError
 from benchflow_client.plan.draft import Draft
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import create_document, write_document
@@ -37,10 +37,14 @@ def store_draft(draft: Draft, store: Store, open_job: Callable[[], None]) -> Non
             f"There is a job {job!r} already in {store.url}.",
             hint="Choose another --job-name, or none for a new one.",
         ) from error
+    except StoreError:
+        store.delete_tree(job_prefix(job))
+        raise
     try:
         write_document(store, plan_key(job), draft.plan)
         open_job()
-    except (StoreError, BrokerError, JobExistsError):
+    except BaseException:
+        # Ctrl-C too: half a job would look like one that was stopped.
         store.delete_tree(job_prefix(job))
         raise
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchflow_client import Client, JobSpec
-from benchflow_client.api import count_workers, stored_jobs
+from benchflow_client.api import count_workers
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.embedded import fleet as fleet_module
 from benchflow_client.embedded.fleet import EmbeddedFleet, describe
@@ -24,7 +24,7 @@ from benchflow_client.errors import (
     UsageError,
     WorkerError,
 )
-from benchflow_client.handle import StoredJob
+from benchflow_client.handle import StoredJob, stored_jobs
 from benchflow_client.results.evidence import evidence_of
 from benchflow_client.results.read import PublishedTrial
 from benchflow_client.schema.failure import Failure

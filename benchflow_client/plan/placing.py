@@ -1,0 +1,46 @@
+"""Where a job's trials can run: kinds of sandbox against the workers there are."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from benchflow_client.catalog.sandboxes import AUTO_ORDER
+from benchflow_client.errors import WorkerError
+from benchflow_client.ledger.base import WorkerRecord
+from benchflow_client.schema.job import JobSpec
+
+_DOCKER_SOCKET = "/var/run/docker.sock"
+
+
+def best_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> str:
+    """Return the kind of sandbox: for `auto`, the best one a live worker can run.
+
+    Args:
+        spec: What was asked for.
+        workers: The workers that are alive; none = the best kind, for a worker to come.
+    """
+    if spec.sandbox != "auto":
+        return spec.sandbox
+    able = {kind for worker in workers for kind in worker.sandboxes}
+    return next((kind for kind in AUTO_ORDER if kind in able), AUTO_ORDER[0])
+
+
+def check_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> None:
+    """Refuse a kind of sandbox that an embedded fleet cannot run: nobody else will join it.
+
+    Raises:
+        WorkerError: The kind does not work on this machine.
+    """
+    able = {kind for worker in workers for kind in worker.sandboxes}
+    if spec.sandbox != "auto" and spec.sandbox not in able:
+        raise WorkerError(
+            f"This machine cannot run {spec.sandbox!r} sandboxes; nothing was submitted.",
+            hint=f"`bench doctor` says why. What works here: {', '.join(sorted(able))}.",
+        )
+
+
+def docker_listens() -> bool:
+    """Return whether somebody answers at Docker's usual socket, and lets this user in."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(_DOCKER_SOCKET) == 0
