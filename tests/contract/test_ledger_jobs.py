@@ -116,3 +116,10 @@ def test_opening_a_job_whose_answer_was_lost_is_not_taken_for_another_job(ledger
 
     with pytest.raises(JobExistsError):
         ledger.open_job(replace(header(), group_id="other"))
+
+
+def test_ledger_gives_its_fleet_one_name(ledger: Ledger) -> None:
+    name = ledger.fleet_id()
+
+    assert name
+    assert ledger.fleet_id() == name

@@ -145,7 +145,7 @@ def test_ctrl_c_leaves_a_run_to_the_fleet(bench: Bench, tasks: Path, configured:
     bench("cancel", "left")
 
 
-def test_ctrl_c_before_anything_is_sent_is_quiet(
+def test_ctrl_c_before_anything_is_sent_says_so(
     bench: Bench, tasks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -154,7 +154,8 @@ def test_ctrl_c_before_anything_is_sent_is_quiet(
         with ctrl_c_in("RedisLedger.ping"):
             done = bench("run", tasks, *NULL)
 
-    assert (done.code, done.out, done.err) == (130, "", "")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "interrupted before anything was submitted\n"
     assert not (home / "jobs").exists()
 
 

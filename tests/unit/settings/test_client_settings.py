@@ -17,7 +17,7 @@ from benchflow_client.store.configured import configured_store
 def test_an_empty_environment_is_enough() -> None:
     found = settings.load({"HOME": "/home/ana", "USER": "ana"})
 
-    assert (found.broker_url, found.store_url, found.fleet, found.user) == (None, None, "default", "ana")
+    assert (found.broker_url, found.store_url, found.fleet, found.user) == (None, None, None, "ana")
     assert found.state_dir == Path("/home/ana/.local/state/benchflow")
 
 
@@ -50,7 +50,7 @@ def test_secrets_are_not_shown() -> None:
 def test_an_empty_variable_is_one_that_is_not_set() -> None:
     found = settings.load({"BENCHFLOW_BROKER_URL": "", "BENCHFLOW_FLEET": "", "LOGNAME": "ana"})
 
-    assert (found.broker_url, found.fleet) == (None, "default")
+    assert (found.broker_url, found.fleet) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""An embedded worker that was killed leaves containers; stopping its fleet removes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchflow_client import Client, JobSpec
+from benchflow_client.embedded.fleet import EmbeddedFleet
+from benchflow_client.embedded.process import has_ended
+from benchflow_client.settings import load
+from tests.fleets import instance_of
+from tests.stations import until
+
+pytestmark = pytest.mark.docker
+
+
+def containers(fleet: str) -> list[str]:
+    argv = ["docker", "ps", "--all", "--quiet", "--filter", f"label=bf.fleet={fleet}"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+
+
+def test_stopping_a_fleet_whose_worker_was_killed_removes_its_containers(tmp_path: Path) -> None:
+    tasks, state, jobs = tmp_path / "t", tmp_path / "state", tmp_path / "jobs"
+    for part in ("environment", "tests", "solution"):
+        (tasks / part).mkdir(parents=True)
+    (tasks / "task.toml").write_text('version = "1.0"\n')
+    (tasks / "instruction.md").write_text("Wait.\n")
+    (tasks / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\n")
+    (tasks / "solution" / "solve.sh").write_text("sleep 600\n")
+    (tasks / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
+    environ = {"BENCHFLOW_STATE_DIR": str(state), "HOME": str(tmp_path), "USER": "ana"}
+    fleet = EmbeddedFleet(state, jobs, os.environ)
+    name = fleet.own_environ["BENCHFLOW_FLEET"]
+    with Client(settings=load(environ), jobs_dir=jobs) as client:
+        handle = client.submit(
+            JobSpec(tasks=str(tasks), agent="oracle", sandbox="docker", tries=2, jobs_dir=str(jobs))
+        )
+        until(lambda: dict(next(handle.watch()).phases).get("agent") == 2)
+        assert len(containers(name)) == 2
+        worker_pid = instance_of(tmp_path).worker_pid
+
+        os.kill(worker_pid, signal.SIGKILL)
+        until(lambda: has_ended(worker_pid))
+
+        assert fleet.stop() is False
+        assert containers(name) == []

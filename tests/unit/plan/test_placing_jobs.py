@@ -1,0 +1,40 @@
+"""Jobs go where a live worker can run them; an embedded fleet refuses what its machine cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchflow_client.errors import WorkerError
+from benchflow_client.ledger.base import WorkerRecord
+from benchflow_client.plan.placing import best_sandbox, check_sandbox
+from benchflow_client.schema.job import JobSpec
+
+
+def spec(sandbox: str) -> JobSpec:
+    return JobSpec(tasks="t", agent="oracle", sandbox=sandbox)
+
+
+def worker(*kinds: str) -> WorkerRecord:
+    return WorkerRecord("box/1", kinds, kinds, 4, 0, "healthy", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "workers", "kind"),
+    [
+        ("auto", [worker("local"), worker("docker")], "docker"),
+        ("auto", [worker("local", "null")], "local"),
+        ("auto", [], "docker"),
+        ("local", [worker("docker")], "local"),
+    ],
+)
+def test_auto_takes_the_best_kind_that_lives(asked: str, workers: list[WorkerRecord], kind: str) -> None:
+    assert best_sandbox(spec(asked), workers) == kind
+
+
+def test_kind_that_an_embedded_fleet_cannot_run_is_refused_with_what_works() -> None:
+    with pytest.raises(WorkerError, match="cannot run 'docker' sandboxes; nothing was submitted") as caught:
+        check_sandbox(spec("docker"), [worker("local", "null")])
+
+    assert "What works here: local, null" in caught.value.hint
+    check_sandbox(spec("auto"), [worker("local")])
+    check_sandbox(spec("local"), [worker("local")])
