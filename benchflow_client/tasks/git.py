@@ -148,7 +148,8 @@ class _Git:
             lines = [line for line in errors.splitlines() if line.strip()] or [f"exit code {code}"]
             raise SourceError(
                 f"Git cannot read {self.url}: {lines[0].strip()[:300]}",
-                hint="Check the address, your network, and that you may read the repository.",
+                hint="Check the address, your network, and that you may read the repository. "
+                "A folder in it is written URL@ref//folder.",
             )
         return output
 
