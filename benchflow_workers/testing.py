@@ -159,8 +159,10 @@ class ScriptedSandbox:
 
     async def get(self, path: str, target: Path, *, limit_bytes: int = 1 << 30) -> bool:
         """Write what is kept at or below a path to the worker; False when nothing is."""
-        del limit_bytes
         self._begin("get")
+        inside = (data for name, data in self.files.items() if PurePosixPath(name).is_relative_to(path))
+        if sum(map(len, inside)) > limit_bytes:
+            raise SandboxError("sandbox.transfer_failed", f"More than {limit_bytes} bytes would be written.")
         return _write(self.files, path, target)
 
     async def close(self) -> None:

@@ -116,7 +116,7 @@ class FileStore:
     def put_tree(self, prefix: str, folder: Path) -> None:
         """Write every regular file below a folder under `prefix`; symlinks are left out."""
         bare = check_prefix(prefix)
-        for source in regular_files(folder):
+        for source in regular_files(folder, prefix=bare):
             self.put_file(join(bare, source.relative), source.path)
 
     def get_tree(self, prefix: str, folder: Path) -> int:

@@ -5,12 +5,20 @@ Both stores refuse and accept the same keys, so that a job moves between them un
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 
 from benchflow_client.errors import StoreError
 
 TEMP_PREFIX = ".benchflow-tmp-"
 """Start of the name of a file that is still being written; never a document."""
+
+LONGEST_KEY_BYTES = 1024
+"""Longest key of S3, the store's own prefix included."""
+
+_LONGEST_PART_BYTES = 255
+"""Longest name on the file systems of Linux, which MinIO asks for too."""
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 """Control characters, which S3 libraries refuse, and bytes that are not UTF-8."""
@@ -61,9 +69,15 @@ def file_name_key(name: str) -> str:
     """Return a file name as a part of a key.
 
     What no key may hold (a control character, a byte that is not UTF-8) becomes ``\\xNN``,
-    so that an odd file name of an agent loses no trial.
+    so that an odd file name of an agent loses no trial. One that gets too long by that is
+    cut and ends with a digest of the name.
     """
-    return _UNSAFE.sub(_escaped, name)
+    key = _UNSAFE.sub(_escaped, name)
+    raw = os.fsencode(key)
+    if len(raw) <= _LONGEST_PART_BYTES:
+        return key
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    return raw[: _LONGEST_PART_BYTES - 17].decode("utf-8", "ignore") + "~" + digest
 
 
 def _escaped(match: re.Match[str]) -> str:

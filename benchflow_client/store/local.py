@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -14,10 +15,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from benchflow_client.errors import StoreError, StoreFullError
-from benchflow_client.store.keys import TEMP_PREFIX, file_name_key, is_safe
+from benchflow_client.store.keys import LONGEST_KEY_BYTES, TEMP_PREFIX, file_name_key, is_safe
+
+logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes moved at once; larger gains nothing measurable on a local disk."""
+
+_PREFIX_ROOM_BYTES = 128
+"""Kept free in every key for what a store's own address puts before it."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -139,14 +145,20 @@ def facts_of(found: os.stat_result) -> FileFacts:
     return FileFacts(found.st_size, found.st_mtime_ns, bool(found.st_mode & _EXECUTE))
 
 
-def regular_files(folder: Path) -> Iterator[SourceFile]:
+def regular_files(folder: Path, *, prefix: str = "") -> Iterator[SourceFile]:
     """Yield every regular file below a folder; symlinks and devices are left out.
+
+    So is, with a line in the log, what would have too long a key below `prefix`.
 
     Raises:
         StoreError: The folder or one below it cannot be read.
     """
     with disk_errors("read a folder to store", folder):
-        yield from _walk(folder, "")
+        for source in _walk(folder):
+            if len(os.fsencode(prefix + source.relative)) + _PREFIX_ROOM_BYTES > LONGEST_KEY_BYTES:
+                logger.warning("not stored, its path is too long: %.200s...", source.relative)
+            else:
+                yield source
 
 
 def place_below(folder: Path, relative: str) -> Path | None:
@@ -187,13 +199,17 @@ def _open_new(temp: Path) -> BinaryIO:
     return os.fdopen(descriptor, "wb")
 
 
-def _walk(folder: Path, below: str) -> Iterator[SourceFile]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(TEMP_PREFIX):
-                continue
-            relative = below + file_name_key(entry.name)
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry.path), f"{relative}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield SourceFile(relative, Path(entry.path))
+def _walk(top: Path) -> Iterator[SourceFile]:
+    """Yield regular files of a tree of any depth."""
+    left = [(top, "")]
+    while left:
+        folder, below = left.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(TEMP_PREFIX):
+                    continue
+                relative = below + file_name_key(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((Path(entry.path), f"{relative}/"))
+                elif entry.is_file(follow_symlinks=False):
+                    yield SourceFile(relative, Path(entry.path))

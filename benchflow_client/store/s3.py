@@ -190,7 +190,7 @@ class ObjectStore:
         def send(source: SourceFile) -> None:
             self.put_file(join(bare, source.relative), source.path)
 
-        for _ in _at_once(send, regular_files(folder)):
+        for _ in _at_once(send, regular_files(folder, prefix=bare)):
             pass
 
     def get_tree(self, prefix: str, folder: Path) -> int:

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _SPOOL_BYTES = 8 << 20  # an archive up to this size never touches the disk
 _CHUNK_BYTES = 1 << 18
 _LONGEST_HEADER_BYTES = 1 << 20  # extended headers are read into memory whole; a path has 4096 bytes at most
+_DEEPEST_FOLDERS = 100  # no log lies deeper, and every walk over the copy stays short of Python's stack
+_LONGEST_PATH_BYTES = 1024  # the longest key of an object store; the worker's own folder has room before it
 _EXTENDED_HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -37,6 +39,13 @@ _EXTENDED_HEADERS = (
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
 )
+
+
+_ITS_OWN_FAULT = frozenset({
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP),
+    *(errno.EINVAL, errno.EILSEQ),  # names the worker's file system does not know
+})
+"""What is wrong with one entry's name and with no other; a full disk is not in it."""
 
 
 class Readable(Protocol):
@@ -156,8 +165,8 @@ def unpack(stream: Readable, target: Path, *, limit_bytes: int) -> bool:
 
     The stream holds entries `name` and `name/...`, as an archive of one path
     does; `name` becomes `target`. Links and devices are left out; a second hard
-    link to a file in the stream becomes a copy of it. Modes are kept without
-    set-id bits; the owner here can always read, write and delete.
+    link to a file in the stream becomes a copy of it. What lies too deep or has no
+    possible name here is left out too. Modes are kept without set-id bits; the owner here can always read, write and delete.
 
     Returns:
         False when the stream holds nothing to write, e.g. only a link.
@@ -221,13 +230,16 @@ class _Unpacker:
             else:
                 self._copy_of(path, entry)
         except OSError as error:
-            if error.errno not in {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST}:
+            if error.errno not in _ITS_OWN_FAULT:
                 raise
             logger.warning("left out, its path cannot exist here: %s (%s)", entry.name, error.strerror)
 
     def _place(self, name: str) -> Path | None:
         """Return where an entry goes; its first part stands for the target itself."""
         parts = [part for part in name.split("/") if part not in {"", "."}]
+        if len(parts) > _DEEPEST_FOLDERS or len(os.fsencode(name)) > _LONGEST_PATH_BYTES:
+            logger.debug("left out, too deep: %.100s...", name)
+            return None
         return path_below(self.target, PurePosixPath(*parts[1:]))
 
     def _write_folder(self, path: Path, entry: tarfile.TarInfo) -> None:

@@ -208,7 +208,9 @@ class Sandbox(Protocol):
         A folder's content lands in `target` (made when missing); a file becomes
         `target`. Modes are kept (set-id bits dropped, the worker can always read
         and delete), owners are not; links, devices and anything that would land
-        outside `target` are left out.
+        outside `target` are left out, and so is what cannot be copied because of
+        its own name, depth (more than 100 folders or 1024 bytes of path) or rights,
+        or because it vanished meanwhile.
 
         Returns:
             False when `path` does not exist in the sandbox, or is itself a link.

@@ -226,6 +226,19 @@ async def check_unreadable_modes_stay_usable_here(bench: Bench) -> None:
     expect_equal(oct(mode), "0o755", "mode of a set-uid file")
 
 
+async def check_tree_without_end_is_copied_in_part(bench: Bench) -> None:
+    """A tree deeper than the longest path costs no more than itself: what is beside it is copied."""
+    target = bench.scratch / "endless"
+    async with bench.sandbox() as sandbox:
+        path = fresh_path()
+        name = "d" * 70
+        script = f"i=0; while [ $i -lt 80 ]; do mkdir {name} && cd -P ./{name} || exit 1; i=$((i+1)); done"
+        await output(sandbox, f"mkdir {path}; cd {path}; echo x >beside; ({script})")
+        found = await sandbox.get(path, target)
+
+    expect_equal((found, (target / "beside").read_text()), (True, "x\n"), "found, content")
+
+
 async def check_get_stops_at_its_limit(bench: Bench) -> None:
     """More than `limit_bytes` is an error, and not much more is written."""
     target = bench.scratch / "limited"
@@ -281,6 +294,7 @@ FILE_CHECKS: tuple[Check, ...] = (
     check(check_get_leaves_out_links_and_devices),
     check(check_get_of_a_link_is_false),
     check(check_unreadable_modes_stay_usable_here),
+    check(check_tree_without_end_is_copied_in_part),
     check(check_get_stops_at_its_limit),
     check(check_tmpfs_paths_work_both_ways, "tmpfs", "users"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,11 +22,20 @@ from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
+from benchflow_workers.verifiers.reward import CTRF_JSON, REWARD_JSON, REWARD_TEXT
+from benchflow_workers.verifiers.reward_files import CTRF_LIMIT_BYTES, FILE_LIMIT_BYTES
 
 _TAIL_BYTES = 2000
 
 _EVENTS_LIMIT_BYTES = 64 << 20
 """Bytes of an agent's own events that are read; the file is kept whole, but a worker has many slots."""
+
+
+_LOGS_LIMIT_BYTES = 1 << 30
+"""Bytes collected from `/logs`, or as one artifact."""
+
+_PART_LIMIT_BYTES = 256 << 20
+"""Bytes collected from each folder below `/logs` when together they are too large: less than all at once."""
 
 
 class Stopwatch:
@@ -93,20 +103,82 @@ async def run_tests(prepared: Prepared, sandbox: Sandbox) -> Completed:
     return await prepared.verifier.run(sandbox, prepared.verify_context)
 
 
-async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> None:
+async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[str, ...]:
     """Copy logs and declared artifacts into the attempt's folder on this host.
 
-    An artifact is left out when its place lies outside the folder, or is taken by what
-    the agent left there: that costs no verdict.
+    What the agent left costs no verdict: too much of it is kept in part, and an artifact
+    is left out when its place lies outside the folder or is taken.
+
+    Returns:
+        What could not be copied whole, as sentences.
+
+    Raises:
+        SandboxError: The sandbox is lost, or what the tests left cannot be copied.
     """
-    await sandbox.get("/logs", folder)
+    warnings: list[str] = []
+    if await _copied_in_part(sandbox, "/logs", folder):
+        warnings += await _collect_parts(sandbox, folder)
     for artifact in prepared.folder.task.config.artifacts:
         target = folder / "artifacts" / (artifact.destination or artifact.source).lstrip("/")
         if not target.resolve().is_relative_to((folder / "artifacts").resolve()):
             continue
         with contextlib.suppress(FileExistsError, NotADirectoryError):
             target.parent.mkdir(parents=True, exist_ok=True)
-            await sandbox.get(artifact.source, target)
+            warnings += await _copied_in_part(sandbox, artifact.source, target)
+    return tuple(warnings)
+
+
+async def _collect_parts(sandbox: Sandbox, folder: Path) -> list[str]:
+    """Copy the logs again one by one: the verdict's must come, of the others as much as comes."""
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    name = VERIFIER_LOGS_DIR.rpartition("/")[2]
+    try:
+        await sandbox.get(VERIFIER_LOGS_DIR, folder / name, limit_bytes=_PART_LIMIT_BYTES)
+    except SandboxError as error:
+        if error.code != "sandbox.transfer_failed":
+            raise
+        warnings = [_in_part(VERIFIER_LOGS_DIR, error)]
+        for file in (REWARD_TEXT, REWARD_JSON, CTRF_JSON):
+            await _collect_verdict_file(sandbox, f"{VERIFIER_LOGS_DIR}/{file}", folder / name / file)
+    else:
+        warnings = []
+    for source in ("agent", "artifacts"):
+        warnings += await _copied_in_part(
+            sandbox, f"/logs/{source}", folder / source, limit_bytes=_PART_LIMIT_BYTES
+        )
+    return warnings
+
+
+async def _collect_verdict_file(sandbox: Sandbox, source: str, target: Path) -> None:
+    """Copy a file of the verdict; of one that is too large enough comes for the verifier to refuse it."""
+    try:
+        await sandbox.get(source, target, limit_bytes=CTRF_LIMIT_BYTES)
+    except SandboxError as error:
+        if error.code != "sandbox.transfer_failed":
+            raise
+        if not await asyncio.to_thread(_is_refused, target):
+            raise
+
+
+def _is_refused(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > FILE_LIMIT_BYTES
+
+
+async def _copied_in_part(
+    sandbox: Sandbox, source: str, target: Path, *, limit_bytes: int = _LOGS_LIMIT_BYTES
+) -> list[str]:
+    """Copy a path and return a warning when not all of it came."""
+    try:
+        await sandbox.get(source, target, limit_bytes=limit_bytes)
+    except SandboxError as error:
+        if error.code != "sandbox.transfer_failed":
+            raise
+        return [_in_part(source, error)]
+    return []
+
+
+def _in_part(source: str, error: SandboxError) -> str:
+    return f"Not all of {source} was kept. {error.message}"
 
 
 def with_events(rollout: Rollout, folder: Path) -> Rollout:

@@ -21,6 +21,9 @@ from benchflow_client.store.layout import attempt_prefix, result_key
 from benchflow_workers.trial.records import Attempt, Rollout
 from benchflow_workers.trial.redact import Redactor
 
+_OWN_DOCUMENTS = ("config.json", "result.json")
+"""Written straight into the store; a sandbox may not leave anything in their place."""
+
 
 def write_config(store: Store, attempt: Attempt) -> None:
     """Write what is about to run; an attempt with this and no result was interrupted."""
@@ -108,6 +111,8 @@ def write_attempt(
     prefix = attempt_prefix(result.job, result.rollout_name)
     try:
         _add_files(folder, result, rollout)
+        for name in _OWN_DOCUMENTS:
+            _clear(folder / name)
         redactor.tree(folder)
     except OSError as error:
         raise StoreError(
@@ -177,10 +182,16 @@ def _write(folder: Path, parts: tuple[str, ...], data: bytes) -> None:
         if folder.is_file():
             folder.unlink()
     path = folder / parts[-1]
-    if path.is_dir():
-        shutil.rmtree(path)
+    _clear(path)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _redacted(failure: Failure, redactor: Redactor) -> Failure:

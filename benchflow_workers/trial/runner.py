@@ -103,7 +103,8 @@ async def _in_sandbox(step: _Step, rollout: Rollout) -> Rollout:
         rollout = with_failure(rollout, verifying.failure)
     async with Boundary(is_verifying=True) as collecting:
         with step.phase("collecting", "collect"):
-            await phases.collect(prepared, sandbox, step.folder)
+            warnings = await phases.collect(prepared, sandbox, step.folder)
+        rollout = replace(rollout, warnings=(*rollout.warnings, *warnings))
         rollout = phases.with_events(rollout, step.folder)
     if tests is None:
         return rollout

@@ -5,18 +5,27 @@ Whatever links a sandbox plants, they lead nowhere but into the sandbox itself.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import posixpath
+import secrets
 import shutil
 import socket
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import IO
 
 from benchflow_workers.sandbox.holder import wire
 
 _CHUNK_BYTES = 1 << 18
+
+_ITS_OWN_FAULT = frozenset({
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR),
+    *(errno.ENXIO, errno.EISDIR, errno.ESTALE, errno.ETXTBSY, errno.ENODEV),
+})
+"""What is wrong with one entry and with no other: a sandbox must not spoil a whole copy with it."""
 
 
 def put(channel: socket.socket) -> None:
@@ -75,9 +84,33 @@ def _is_folder(path: str) -> bool:
 
 def _clear(path: str) -> None:
     if _is_folder(path):
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except (OSError, RecursionError):
+            _remove_deep(path)
     elif os.path.lexists(path):
         os.unlink(path)
+
+
+def _remove_deep(path: str) -> None:
+    """Delete a tree deeper than Python's stack and the longest path: lift what is below one folder, again and again."""
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        while names := os.listdir(top):
+            for name in names:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=top)
+                    continue
+                folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+                try:
+                    for child in os.listdir(folder):
+                        os.rename(child, secrets.token_hex(8), src_dir_fd=folder, dst_dir_fd=top)
+                finally:
+                    os.close(folder)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
 
 
 def get(channel: socket.socket) -> None:
@@ -106,16 +139,27 @@ def _write_archive(path: str, stream: IO[bytes]) -> None:
 
 def _walk(path: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield names and states of the folders and regular files of a tree, parents first."""
+    left = [(path, name)]
+    while left:
+        path, name = left.pop()
+        with _left_out():
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                yield name, status
+            elif stat.S_ISDIR(status.st_mode):
+                yield name, status
+                children = sorted(os.listdir(path), reverse=True)
+                left += [(posixpath.join(path, child), f"{name}/{child}") for child in children]
+
+
+@contextlib.contextmanager
+def _left_out() -> Generator[None, None, None]:
+    """Go on behind the block where an entry cannot be read for reasons of its own."""
     try:
-        status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if stat.S_ISREG(status.st_mode):
-        yield name, status
-    elif stat.S_ISDIR(status.st_mode):
-        yield name, status
-        for child in sorted(os.listdir(path)):
-            yield from _walk(posixpath.join(path, child), f"{name}/{child}")
+        yield
+    except OSError as error:
+        if error.errno not in _ITS_OWN_FAULT:
+            raise
 
 
 def _add(archive: tarfile.TarFile, source: str, name: str, status: os.stat_result) -> None:
@@ -125,15 +169,13 @@ def _add(archive: tarfile.TarFile, source: str, name: str, status: os.stat_resul
         entry.type = tarfile.DIRTYPE
         archive.addfile(entry)
         return
-    try:
+    with _left_out():
         fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return  # a live sandbox may delete while it is copied
-    with os.fdopen(fd, "rb") as file:
-        now = os.fstat(fd)
-        if stat.S_ISREG(now.st_mode):
-            entry.size = now.st_size
-            archive.addfile(entry, Padded(file, entry.size))
+        with os.fdopen(fd, "rb") as file:
+            now = os.fstat(fd)
+            if stat.S_ISREG(now.st_mode):
+                entry.size = now.st_size
+                archive.addfile(entry, Padded(file, entry.size))
 
 
 class Padded:

@@ -213,11 +213,25 @@ def test_path_too_long_for_this_host_is_left_out(tmp_path: Path) -> None:
     assert names_below(tmp_path / "out") == ["ok"]
 
 
-def test_disk_that_refuses_is_told(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "name").mkdir()
-
+def test_disk_that_refuses_is_told() -> None:
     with pytest.raises(SandboxError, match="cannot be written to") as caught:
-        unpack(tar_of((entry("d/name"), b"file over folder")), tmp_path / "out", limit_bytes=LIMIT)
+        unpack(tar_of((entry("d/name"), b"x")), Path("/proc/no-such-place"), limit_bytes=LIMIT)
 
     assert caught.value.code == "sandbox.transfer_failed"
+
+
+def test_file_whose_place_a_folder_took_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "out" / "name").mkdir(parents=True)
+
+    unpack(tar_of((entry("d/name"), b"x"), (entry("d/other"), b"y")), tmp_path / "out", limit_bytes=LIMIT)
+
+    assert names_below(tmp_path / "out") == ["name", "other"]
+
+
+@pytest.mark.parametrize("part", ["d", "d" * 70], ids=["many", "long"])
+def test_what_lies_too_deep_is_left_out_and_the_rest_is_kept(tmp_path: Path, part: str) -> None:
+    deep = "logs/" + "/".join([part] * 1500) + "/file"
+
+    unpack(tar_of((entry(deep), b"x"), (entry("logs/file"), b"y")), tmp_path / "out", limit_bytes=1 << 20)
+
+    assert names_below(tmp_path / "out") == ["file"]

@@ -59,3 +59,12 @@ def test_every_file_name_has_a_key(raw: bytes) -> None:
     name = file_name_key(raw.decode("utf-8", "surrogateescape"))
 
     assert is_safe(name) or name in {".", ".."} or name.startswith(".benchflow-tmp-")
+
+
+@given(st.binary(min_size=250, max_size=255).filter(lambda raw: b"/" not in raw and b"\0" not in raw))
+def test_key_of_a_name_is_no_longer_than_a_name_may_be(raw: bytes) -> None:
+    assert len(file_name_key(raw.decode("utf-8", "surrogateescape")).encode()) <= 255
+
+
+def test_long_odd_names_that_differ_at_their_end_have_different_keys() -> None:
+    assert file_name_key("\x01" * 254 + "a") != file_name_key("\x01" * 254 + "b")
