@@ -63,7 +63,7 @@ class Reconciler:
 
     def look(self) -> None:
         """Look at every open job once."""
-        for job in self._ledger.jobs():
+        for job in self._ledger.open_jobs():
             try:
                 self._repair(job)
             except BenchflowError as error:

@@ -283,6 +283,10 @@ class Ledger(Protocol):
         """Return the names of all recorded jobs, newest first."""
         ...
 
+    def open_jobs(self) -> Sequence[str]:
+        """Return the names of the jobs that are not closed, in order of name."""
+        ...
+
     def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
         """Return trials to publish again: leases that ran out, releases nobody claimed.
 

@@ -312,6 +312,11 @@ class MemoryLedger:
         with self._lock:
             return list(reversed(self._jobs))
 
+    def open_jobs(self) -> Sequence[str]:
+        """Return the names of the jobs that are not closed."""
+        with self._lock:
+            return sorted(job for job, known in self._jobs.items() if known.state is not JobState.CLOSED)
+
     def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
         """Return trials to publish again."""
         with self._lock:

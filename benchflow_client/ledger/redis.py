@@ -31,6 +31,7 @@ CLOSED_JOB_S = 30 * 24 * 3600
 
 _FLEET = "bf:fleet"
 _JOBS = "bf:jobs"
+_OPEN = "bf:open"
 _WORKERS = "bf:workers"
 _WORKER = "bf:worker:"
 _MS = 1000
@@ -71,7 +72,7 @@ class RedisLedger:
         fields = asdict(header)
         del fields["created_at"]
         pairs = [item for pair in fields.items() for item in pair]
-        is_new = self._run("OPEN", header.job, header.job, *pairs, also=(_JOBS,))
+        is_new = self._run("OPEN", header.job, header.job, *pairs)
         # The client library repeats a call whose answer was lost: then the job there is this one.
         if not is_new and self.header(header.job).group_id != header.group_id:
             raise JobExistsError(
@@ -150,7 +151,7 @@ class RedisLedger:
 
     def reopen(self, job: str, indices: Sequence[int], *, group_id: str) -> int:
         """Let finished trials of a closed job wait again, under a new chord."""
-        return int(self._run("REOPEN", job, group_id, *indices))
+        return int(self._run("REOPEN", job, job, group_id, *indices))
 
     def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
         """Return trials of a cancelled job that nobody holds or will claim."""
@@ -158,7 +159,7 @@ class RedisLedger:
 
     def close_job(self, job: str) -> bool:
         """Mark a job closed."""
-        return bool(self._run("CLOSE", job, CLOSED_JOB_S))
+        return bool(self._run("CLOSE", job, CLOSED_JOB_S, job))
 
     def progress(self, job: str) -> JobProgress:
         """Return the counts of a job at one moment."""
@@ -210,6 +211,11 @@ class RedisLedger:
                 client.zrem(_JOBS, *forgotten)
         return [name for name in names if known[name]]
 
+    def open_jobs(self) -> Sequence[str]:
+        """Return the names of the jobs that are not closed."""
+        with self._connection.reachable() as client:
+            return sorted(client.smembers(_OPEN))
+
     def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
         """Return trials to publish again."""
         return [int(index) for index in self._run("OVERDUE", job, int(unclaimed_s * _MS))]
@@ -251,16 +257,25 @@ class RedisLedger:
 
     def forget_job(self, job: str) -> None:
         """Remove all the ledger knows of a job."""
-        self._run("FORGET", job, job, also=(_JOBS,))
+        self._run("FORGET", job, job)
 
-    def _run(self, script: str, job: str, *args: object, also: Sequence[str] = ()) -> Any:
+    def _run(self, script: str, job: str, *args: object) -> Any:
         with self._connection.reachable():
-            return self._scripts[script](keys=[*_keys(job), *also], args=list(args))
+            return self._scripts[script](keys=list(_keys(job)), args=list(args))
 
 
 def _keys(job: str) -> tuple[str, ...]:
     base = f"bf:{{{job}}}"
-    return (base, f"{base}:receipts", f"{base}:leases", f"{base}:released", f"{base}:returned", f"{base}:t:")
+    return (
+        base,
+        f"{base}:receipts",
+        f"{base}:leases",
+        f"{base}:released",
+        f"{base}:returned",
+        f"{base}:t:",
+        _JOBS,
+        _OPEN,
+    )
 
 
 def _header(job: str, fields: dict[str, str]) -> JobHeader:

@@ -4,6 +4,7 @@ Keys of a job, in the order every script gets them:
     1 header (hash)  2 receipts (hash: index -> receipt)  3 leases (zset: index -> deadline, ms)
     4 released (zset: index -> when, ms)  5 returned (zset: index -> not before, ms)
     6 prefix of the trial records (hash each: fence, attempts, owner, phase, started)
+    7 all jobs (zset: job -> when it opened, ms)  8 jobs that are not closed (set)
 A trial is in exactly one place: not yet released (index >= cursor), returned, released,
 leased, or finished (it has a receipt; its record is gone).
 """
@@ -13,18 +14,19 @@ from __future__ import annotations
 _NOW = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local H, R, L, Q, W, T = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local H, R, L, Q, W, T, J, O = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local state = redis.call('HGET', H, 'state')
 """
 
-# ARGV: job, then field and value pairs of the header. KEYS[7]: zset of all jobs.
+# ARGV: job, then field and value pairs of the header.
 OPEN = (
     _NOW
     + """
 if state then return 0 end
 redis.call('HSET', H, 'state', 'open', 'cursor', 0, 'created_at', now)
 for i = 2, #ARGV, 2 do redis.call('HSET', H, ARGV[i], ARGV[i + 1]) end
-redis.call('ZADD', KEYS[7], now, ARGV[1])
+redis.call('ZADD', J, now, ARGV[1])
+redis.call('SADD', O, ARGV[1])
 return 1
 """
 )
@@ -212,13 +214,13 @@ return 1
 """
 )
 
-# ARGV: group id, then the indices. A receipt is a JSON array: index, outcome, reward, ...
+# ARGV: job, group id, then the indices. A receipt is a JSON array: index, outcome, reward, ...
 REOPEN = (
     _NOW
     + """
 if state ~= 'closed' then return 0 end
 local count = 0
-for k = 2, #ARGV do
+for k = 3, #ARGV do
   local text = redis.call('HGET', R, ARGV[k])
   if text then
     local receipt = cjson.decode(text)
@@ -230,7 +232,8 @@ for k = 2, #ARGV do
   end
 end
 if count == 0 then return 0 end
-redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[1])
+redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[2])
+redis.call('SADD', O, ARGV[1])
 redis.call('HDEL', H, 'cancelled_by', 'cancel_reason')
 redis.call('HINCRBY', H, 'epoch', 1)
 for _, key in ipairs({H, R, L, Q, W}) do redis.call('PERSIST', key) end
@@ -261,12 +264,13 @@ return out
 """
 )
 
-# ARGV: seconds a closed job is remembered.
+# ARGV: seconds a closed job is remembered, job.
 CLOSE = (
     _NOW
     + """
 if not state or state == 'closed' then return 0 end
 redis.call('HSET', H, 'state', 'closed')
+redis.call('SREM', O, ARGV[2])
 for _, key in ipairs({H, R, L, Q, W}) do redis.call('EXPIRE', key, ARGV[1]) end
 return 1
 """
@@ -306,7 +310,7 @@ return out
 """
 )
 
-# KEYS[7]: zset of all jobs. ARGV: job.
+# ARGV: job.
 FORGET = (
     _NOW
     + """
@@ -314,7 +318,8 @@ for _, zset in ipairs({L, Q, W}) do
   for _, i in ipairs(redis.call('ZRANGE', zset, 0, -1)) do redis.call('DEL', T .. i) end
 end
 redis.call('DEL', H, R, L, Q, W)
-redis.call('ZREM', KEYS[7], ARGV[1])
+redis.call('ZREM', J, ARGV[1])
+redis.call('SREM', O, ARGV[1])
 return 1
 """
 )

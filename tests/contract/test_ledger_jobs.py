@@ -123,3 +123,16 @@ def test_ledger_gives_its_fleet_one_name(ledger: Ledger) -> None:
 
     assert name
     assert ledger.fleet_id() == name
+
+
+def test_only_jobs_that_are_not_closed_are_open(ledger: Ledger) -> None:
+    closed_job(ledger)
+    ledger.open_job(header("b"))
+    ledger.open_job(header("a"))
+    ledger.pause("a", by="ana", reason="")
+    assert ledger.open_jobs() == ["a", "b"]
+
+    ledger.reopen("j", [1], group_id="g2")
+    ledger.forget_job("b")
+
+    assert ledger.open_jobs() == ["a", "j"]
