@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import subprocess
 import sys
@@ -21,8 +22,13 @@ from benchflow_workers.sandbox.holder import files, wire
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
+    # The holder's process places files without a mask; this one goes on to other tests.
+    mask = os.umask(0o022)
+    try:
+        with ours, theirs:
+            yield ours, theirs
+    finally:
+        os.umask(mask)
 
 
 @pytest.fixture(params=[(1500, "d"), (120, "d" * 70)], ids=["deeper than a stack", "longer than a path"])
