@@ -37,11 +37,21 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def ctrl_c_in(function: str) -> Generator[None]:
-    """Press Ctrl-C in this process as soon as a function of ours runs in the main thread."""
+def ctrl_c_in(function: str, *, asleep: bool = False) -> Generator[None]:
+    """Press Ctrl-C in this process as soon as a function of ours runs in the main thread.
+
+    Args:
+        function: Qualified name.
+        asleep: Only while it waits itself: what it calls has returned, what it yielded was used.
+    """
 
     def is_there() -> bool:
         frame = sys._current_frames()[threading.main_thread().ident or 0]
+        if asleep:
+            at, there = frame.f_lasti, frame.f_code.co_qualname == function
+            threading.Event().wait(0.05)
+            later = sys._current_frames()[threading.main_thread().ident or 0]
+            return there and later is frame and later.f_lasti == at
         while frame is not None:
             if frame.f_code.co_qualname == function:
                 return True
@@ -279,7 +289,7 @@ def test_a_job_that_no_worker_can_run_says_what_it_waits_for(
 ) -> None:
     name = bench("submit", tasks, "--agent", "nop", "--sandbox", "local").out.strip()
 
-    with ctrl_c_in("JobHandle.watch"):
+    with ctrl_c_in("JobHandle.watch", asleep=True):
         done = bench("watch", name, "--json")
 
     views = [json.loads(line) for line in done.out.splitlines()]
