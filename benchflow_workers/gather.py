@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
 from benchflow_client.results.rows import receipt_row
-from benchflow_client.results.verifiers_row import encode_rows
 from benchflow_client.schema.trial import Receipt
 from benchflow_client.store.base import Store
-from benchflow_client.store.documents import write_document
+from benchflow_client.store.documents import json_lines, write_document
 from benchflow_client.store.layout import rows_key, summary_key
 from benchflow_client.summary import aggregate
 from benchflow_workers.jobs import JobBook
@@ -42,7 +41,7 @@ def summarize(
     _, plan = jobs.get(job)
     receipts = ledger.receipts(job)
     _compare(job, parts, receipts)
-    store.put(rows_key(job), encode_rows(receipt_row(plan, receipt) for receipt in receipts))
+    store.put(rows_key(job), json_lines(receipt_row(plan, receipt) for receipt in receipts))
     write_document(store, summary_key(job), aggregate(plan, receipts, elapsed_s=elapsed_s(progress)))
     is_closed = ledger.close_job(job)
     jobs.forget(job)

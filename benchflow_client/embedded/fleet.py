@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from benchflow_client.embedded.process import end, has_ended, spawn_detached
+from benchflow_client.embedded.process import end, has_ended, spawn_detached, writers_of
 from benchflow_client.embedded.server import start_server
 from benchflow_client.errors import BrokerError, WorkerError
 from benchflow_client.ledger.base import WorkerRecord
@@ -132,8 +132,9 @@ class EmbeddedFleet:
         return self._folder / "worker.log"
 
     def _start(self, slots: int) -> Instance:
-        server, worker_pid = start_server(self._folder / "server"), 0
+        # A Ctrl-C may come between any two steps, so that cleaning relies on no variable of this function.
         try:
+            server = start_server(self._folder / "server")
             worker_pid = self._spawn_worker(server.url, slots)
             instance = Instance(
                 server.url,
@@ -146,9 +147,6 @@ class EmbeddedFleet:
             self._write(instance)
             self._until_announced(server.url, worker_pid)
         except BaseException:
-            if worker_pid:
-                end(worker_pid)
-            end(server.pid)
             self._clean()
             raise
         return instance
@@ -197,10 +195,18 @@ class EmbeddedFleet:
                 # Also after a second Ctrl-C: the worker was asked, and ends without being waited for.
                 if self._answers(instance):
                     end(instance.server_pid)
+        else:
+            self._end_unrecorded()
         for name in ("instance.json", "kept"):
             (self._folder / name).unlink(missing_ok=True)
         for name in ("server", "users"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def _end_unrecorded(self) -> None:
+        """End the processes of a start that did not come to its record, the worker before its server."""
+        for log in (self.log, self._folder / "server" / "server.log"):
+            for pid in writers_of(log):
+                end(pid)
 
     def _remove_sandboxes(self) -> None:
         """Remove what a worker that was killed left; one that ended by itself closed its sandboxes."""

@@ -52,6 +52,16 @@ def _close_inherited() -> Iterator[tuple[int, int]]:
                 yield os.POSIX_SPAWN_CLOSE, int(name)
 
 
+def writers_of(log: Path) -> list[int]:
+    """Return the ids of the processes whose output goes to a log: from their first moment, whatever they do."""
+    found = []
+    for output in Path("/proc").glob("[0-9]*/fd/1"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if output.readlink() == log.resolve():
+                found.append(int(output.parts[2]))
+    return found
+
+
 def has_ended(pid: int) -> bool:
     """Return whether a process is over, taking leave of it when it is a child of ours.
 

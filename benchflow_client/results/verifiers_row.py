@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchflow_client.results.rows import named_numbers
 from benchflow_client.schema.trial import TrialResult
-from benchflow_client.store.documents import plain_json
 
 ROW_SCHEMA_VERSION = 2
 """Since version 2 a reward that is missing is null; before, it was 0.0."""
@@ -45,12 +42,6 @@ def to_verifiers_row(result: TrialResult, *, example_id: int) -> dict[str, Any]:
         "trajectory": [],
         "passed": None if result.reward is None else result.outcome == "passed",
     }
-
-
-def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return rows as JSON Lines: UTF-8, one object a line, NaN and infinity as null."""
-    lines = (json.dumps(plain_json(dict(row)), ensure_ascii=False, allow_nan=False) for row in rows)
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _error(result: TrialResult) -> dict[str, str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,8 @@ from benchflow_client.store.base import Store
 M = TypeVar("M", bound=BaseModel)
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
+"""Unicode's line ends, which many readers split at; JSON escapes the others itself."""
 
 
 def read_document(store: Store, key: str, model: type[M]) -> M:
@@ -58,7 +61,20 @@ def encode(document: BaseModel) -> bytes:
     plain = plain_json(raw)
     if plain != raw:  # true for NaN as well, which equals nothing
         _validate(type(document), plain)
-    return (json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+    return json_document(plain)
+
+
+def json_document(value: Any) -> bytes:
+    """Return a JSON value as canonical JSON."""
+    return (json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+
+
+def json_lines(values: Iterable[Any]) -> bytes:
+    """Return values one a line, whichever line ends a reader knows; what JSON has no word for is text."""
+    lines = (
+        json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, default=str) for value in values
+    )
+    return "".join(f"{line.translate(_LINE_ENDS)}\n" for line in lines).encode()
 
 
 def decode(data: bytes, model: type[M], *, place: str) -> M:
@@ -94,8 +110,8 @@ def plain_json(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, str):
         return _SURROGATE.sub("�", value)
-    if isinstance(value, dict):
-        return {plain_json(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, Mapping):
+        return {plain_json(str(key)): plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_json(item) for item in value]
     return value

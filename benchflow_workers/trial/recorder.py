@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.errors import StoreError
-from benchflow_client.results.verifiers_row import encode_rows, to_verifiers_row
+from benchflow_client.results.verifiers_row import to_verifiers_row
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import Outcome, Timing, TrialResult
 from benchflow_client.store.base import Store
-from benchflow_client.store.documents import write_document
+from benchflow_client.store.documents import json_document, json_lines, plain_json, write_document
 from benchflow_client.store.layout import attempt_prefix, result_key
 from benchflow_workers.trial.records import Attempt, Rollout
 from benchflow_workers.trial.redact import Redactor
@@ -46,7 +44,7 @@ def write_config(store: Store, attempt: Attempt) -> None:
         "worker": attempt.worker,
         "started_at": attempt.started_at.isoformat(),
     }
-    store.put(attempt_prefix(attempt.plan.job, attempt.folder) + "config.json", json_bytes(config))
+    store.put(attempt_prefix(attempt.plan.job, attempt.folder) + "config.json", json_document(config))
 
 
 def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialResult:
@@ -69,7 +67,7 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         sandbox_id=rollout.sandbox_id,
         worker=attempt.worker,
         outcome=outcome_of(rollout),
-        rewards=None if rollout.rewards is None else redactor.value(finite(rollout.rewards)),
+        rewards=None if rollout.rewards is None else redactor.value(plain_json(rollout.rewards)),
         **_sides(failures),
         failures=failures,
         warnings=tuple(redactor.text(warning) for warning in rollout.warnings),
@@ -124,23 +122,6 @@ def write_attempt(
     write_document(store, result_key(result.job, result.rollout_name), result)
 
 
-def finite(value: Any) -> Any:
-    """Return a JSON value with numbers that JSON has no word for replaced by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
-
-
-def json_bytes(value: Any) -> bytes:
-    """Return a JSON document as bytes: UTF-8, two spaces, newline at the end."""
-    text = json.dumps(finite(value), ensure_ascii=False, indent=2, allow_nan=False)
-    return text.encode("utf-8", "replace") + b"\n"
-
-
 def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
     """Add what there is; an attempt that never ran a command leaves its result alone."""
     if rollout.agent_log:
@@ -148,13 +129,13 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
     if rollout.test_output is not None:
         _write(folder, ("verifier", "test-stdout.txt"), rollout.test_output)
         row = to_verifiers_row(result, example_id=result.index)
-        _write(folder, ("results.jsonl",), encode_rows([row]))
+        _write(folder, ("results.jsonl",), json_lines([row]))
     if rollout.events:
-        _write(folder, ("trajectory", "acp_trajectory.jsonl"), b"".join(_lines(rollout.events)))
+        _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
     if result.reward is not None:
-        _write(folder, ("rewards.jsonl",), b"".join(_lines(_reward_events(result))))
+        _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))
     if folder.is_dir():
-        _write(folder, ("timing.json",), json_bytes(result.timing.model_dump(exclude_none=True)))
+        _write(folder, ("timing.json",), json_document(result.timing.model_dump(exclude_none=True)))
 
 
 def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:
@@ -168,11 +149,6 @@ def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:
         "granularity": "terminal",
     }
     return (event,)
-
-
-def _lines(events: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
-    for event in events:
-        yield json.dumps(finite(event), ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
 
 
 def _write(folder: Path, parts: tuple[str, ...], data: bytes) -> None:

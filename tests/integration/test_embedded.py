@@ -335,11 +335,13 @@ def test_the_wheels_server_is_used_where_path_has_none(
 
 def test_an_interrupted_start_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C may come at any moment of the start."""
-    argv = [sys.executable, "-c", USER, str(tmp_path / "state"), str(tmp_path / "jobs")]
+    state = tmp_path / "state"
+    argv = [sys.executable, "-c", USER, str(state), str(tmp_path / "jobs")]
     seen_by: tuple[Callable[[], bool], ...] = (
-        lambda: any((tmp_path / "state").glob("embedded/*/server")),
-        lambda: any((tmp_path / "state").glob("embedded/*/worker.log")),
-        lambda: any((tmp_path / "state").glob("embedded/*/instance.json")),
+        lambda: any(state.glob("embedded/*/server")),
+        lambda: any(state.glob("embedded/*/server/server.log")),
+        lambda: any(state.glob("embedded/*/worker.log")),
+        lambda: any(state.glob("embedded/*/instance.json")),
     )
     for is_there in seen_by:
         process = subprocess.Popen(
@@ -351,5 +353,20 @@ def test_an_interrupted_start_leaves_nothing(tmp_path: Path) -> None:
         _, errors = process.communicate("")
 
         assert "KeyboardInterrupt" in errors
-        assert processes_of(tmp_path / "state") == set()
-        shutil.rmtree(tmp_path / "state")
+        assert processes_of(state) == set()
+        shutil.rmtree(state)
+
+
+def test_a_start_that_was_killed_is_cleaned_by_the_next(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    argv = [sys.executable, "-c", USER, str(state), str(tmp_path / "jobs")]
+    killed = subprocess.Popen(argv, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    until(lambda: processes_of(state))
+    killed.kill()
+    killed.communicate()
+    lost = processes_of(state)
+
+    EmbeddedFleet(state, tmp_path / "jobs", environment()).stop()
+
+    assert lost
+    assert processes_of(state) == set()

@@ -19,10 +19,11 @@ from benchflow_client.results.rows import (
     to_row,
     write_csv,
 )
-from benchflow_client.results.verifiers_row import encode_rows, to_verifiers_row
+from benchflow_client.results.verifiers_row import to_verifiers_row
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.trial import AgentUsage, Outcome, Receipt, TrialResult
+from benchflow_client.store.documents import json_lines
 
 MakeResult = Callable[..., TrialResult]
 MakeReceipt = Callable[..., Receipt]
@@ -222,10 +223,12 @@ def test_error_of_the_agent_comes_before_that_of_the_verifier(make_result: MakeR
 
 
 def test_rows_are_json_lines_that_any_reader_accepts(make_result: MakeResult) -> None:
-    result = make_result(0, rewards={"reward": 1.0, "details": {"x": float("nan"), "s": "\udc80é"}})
+    result = make_result(
+        0, rewards={"reward": 1.0, "details": {"x": float("nan"), "s": "\udc80é\x85\u2028."}}
+    )
     rows = [to_verifiers_row(result, example_id=0), to_verifiers_row(make_result(1), example_id=0)]
 
-    first, second = encode_rows(rows).decode("utf-8").splitlines()
+    first, second = json_lines(rows).decode("utf-8").splitlines()
 
-    assert json.loads(first)["info"]["reward_details"] == {"x": None, "s": "�é"}
+    assert json.loads(first)["info"]["reward_details"] == {"x": None, "s": "�é\x85\u2028."}
     assert json.loads(second)["info"]["agent"] == "nop"

@@ -10,8 +10,8 @@ from benchflow_client.errors import StoreError
 from benchflow_client.results.read import JobResults
 from benchflow_client.results.receipts import stored_receipts
 from benchflow_client.results.rows import receipt_row
-from benchflow_client.results.verifiers_row import encode_rows
 from benchflow_client.schema.trial import Receipt
+from benchflow_client.store.documents import json_lines
 from benchflow_client.store.layout import rows_key
 from benchflow_client.summary import aggregate
 from tests.worlds import World, make_world
@@ -27,7 +27,7 @@ def test_rows_of_a_closed_job_give_every_receipt_back(world: World) -> None:
         Receipt(0, "failed", 0.5, "agent.timeout", 2, 3.25, None, None, "t__1"),
         *(Receipt(i, "cancelled", None, "", 0, 0.0, None, None, "") for i in range(1, world.plan.size)),
     ]
-    rows = encode_rows(receipt_row(world.plan, receipt) for receipt in receipts)
+    rows = json_lines(receipt_row(world.plan, receipt) for receipt in receipts)
     world.store.put(rows_key(world.plan.job), rows)
     summary = aggregate(world.plan, receipts, elapsed_s=1.0)
 

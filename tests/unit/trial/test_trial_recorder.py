@@ -16,8 +16,6 @@ from benchflow_client.store.documents import read_document
 from benchflow_client.store.files import FileStore
 from benchflow_client.store.layout import result_key
 from benchflow_workers.trial.recorder import (
-    finite,
-    json_bytes,
     outcome_of,
     result_of,
     write_attempt,
@@ -253,8 +251,3 @@ def test_disk_of_the_worker_that_fails_is_an_error_of_the_store(world: World) ->
 
     with pytest.raises(StoreError, match="cannot be put together"):
         write_attempt(world.store, result, rollout, folder=blocked / "x", redactor=Redactor())
-
-
-def test_finite_keeps_what_json_knows() -> None:
-    assert finite({1: (1.5, "x", None, True), "n": NAN}) == {"1": [1.5, "x", None, True], "n": None}
-    assert json_bytes({"ü": "\ud800"}) == '{\n  "ü": "?"\n}\n'.encode()
