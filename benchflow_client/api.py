@@ -19,6 +19,7 @@ from typing import Self
 from pydantic import SecretStr
 
 from benchflow_client import settings as settings_module
+from benchflow_client.addresses import Addresses
 from benchflow_client.broker import make_app
 from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.dispatch import Dispatcher, job_header
@@ -61,7 +62,8 @@ class Client:
     """Talks to a fleet; without a configured broker, to one it starts on this machine.
 
     Args:
-        broker_url: Broker and ledger; None = BENCHFLOW_BROKER_URL, else the embedded fleet.
+        broker_url: Broker; None = BENCHFLOW_BROKER_URL, else the embedded fleet.
+        ledger_url: Redis of the ledger; None = BENCHFLOW_LEDGER_URL, else the broker.
         store_url: Store; None = BENCHFLOW_STORE_URL, else the jobs folder.
         jobs_dir: Folder of the embedded fleet; None = that of the first job.
         settings: Everything else; None = from the environment.
@@ -73,6 +75,7 @@ class Client:
         self,
         *,
         broker_url: str | None = None,
+        ledger_url: str | None = None,
         store_url: str | None = None,
         jobs_dir: str | Path | None = None,
         settings: Settings | None = None,
@@ -81,6 +84,8 @@ class Client:
         update: dict[str, object] = {}
         if broker_url is not None:
             update["broker_url"] = SecretStr(broker_url)
+        if ledger_url is not None:
+            update["ledger_url"] = SecretStr(ledger_url)
         if store_url is not None:
             update["store_url"] = store_url
         self.settings = given.model_copy(update=update)
@@ -110,7 +115,7 @@ class Client:
     @property
     def is_embedded(self) -> bool:
         """Whether no broker is configured, so that the fleet is this machine."""
-        return self.settings.broker_url is None
+        return self.settings.addresses() is None
 
     def draft(self, spec: JobSpec) -> Draft:
         """Return the plan of a job without sending anything; needs no fleet.
@@ -239,34 +244,37 @@ class Client:
         names = [record.name for record in self.workers()]
         if worker not in names:
             raise UsageError(f"No worker {worker!r} is alive.", hint=f"Alive: {', '.join(names) or 'none'}.")
-        connection = RedisConnection.at(self._address(None))
+        connection = RedisConnection.at(self._addresses(None).ledger)
         DrainRequests(connection).leave(worker, DrainRequest(self.settings.user, reason))
 
     def sandboxes(self) -> Sequence[SandboxRecord]:
         """Return the sandboxes on record: those that exist, or may."""
-        return RedisSandboxBook(RedisConnection.at(self._address(None))).read()
+        return RedisSandboxBook(RedisConnection.at(self._addresses(None).ledger)).read()
 
     def worker_environ(self) -> dict[str, str]:
         """Return the variables with which a process of the workers' side joins this fleet."""
         fleet = self._connect(None)
         own = self._embedded.own_environ if self._embedded else {}
+        at = self._addresses(None)
         return {
             **settings_module.process_environ(),
-            "BENCHFLOW_BROKER_URL": self._address(None),
+            "BENCHFLOW_BROKER_URL": at.broker,
+            "BENCHFLOW_LEDGER_URL": at.ledger,
             "BENCHFLOW_STORE_URL": fleet.store.url,
             "BENCHFLOW_STATE_DIR": str(self.settings.state_dir),
             **own,
         }
 
-    def _address(self, spec: JobSpec | None) -> str:
-        """Return the broker's URL, credentials included."""
+    def _addresses(self, spec: JobSpec | None) -> Addresses:
+        """Return where broker and ledger are, credentials included."""
         self._connect(spec)
-        if self.settings.broker_url is not None:
-            return self.settings.broker_url.get_secret_value()
+        configured = self.settings.addresses()
+        if configured is not None:
+            return configured
         instance = self._embedded.running() if self._embedded else None
         if instance is None:
             raise BrokerError("The embedded fleet is gone.", hint="Start one with `bench up`.")
-        return instance.url
+        return _embedded_at(instance)
 
     def _runs_embedded(self) -> bool:
         folder = self._jobs_dir or Path("jobs")
@@ -279,18 +287,18 @@ class Client:
         folder = self._jobs_dir or Path("jobs")
         self._embedded = EmbeddedFleet(self.settings.state_dir, folder, _inherited())
         instance = self._embedded.join(slots=slots)
-        self._fleet = self._fleet_at(instance.url, instance.store, label=_embedded_label(instance))
+        self._fleet = self._fleet_at(_embedded_at(instance), instance.store, label=_embedded_label(instance))
         return self._fleet
 
     def _connect(self, spec: JobSpec | None) -> Fleet:
         if self._fleet is None:
-            self._fleet = self._join_embedded(spec) if self.is_embedded else self._configured(spec)
+            at = self.settings.addresses()
+            self._fleet = self._join_embedded(spec) if at is None else self._configured(at, spec)
         return self._fleet
 
-    def _configured(self, spec: JobSpec | None) -> Fleet:
-        url = (self.settings.broker_url or SecretStr("")).get_secret_value()
+    def _configured(self, at: Addresses, spec: JobSpec | None) -> Fleet:
         store_url = self.settings.store_url or str(self._jobs_dir or (spec.jobs_dir if spec else "jobs"))
-        fleet = self._fleet_at(url, store_url, label="")
+        fleet = self._fleet_at(at, store_url, label="")
         fleet.ledger.ping()
         workers = fleet.ledger.workers()
         return Fleet(fleet.ledger, fleet.store, fleet.dispatcher, count_workers(workers))
@@ -308,12 +316,12 @@ class Client:
         else:
             _check_folder(folder)
             instance = embedded.join(slots=min(spec.concurrency, _EMBEDDED_SLOTS_LIMIT))
-        return self._fleet_at(instance.url, instance.store, label=_embedded_label(instance))
+        return self._fleet_at(_embedded_at(instance), instance.store, label=_embedded_label(instance))
 
-    def _fleet_at(self, url: str, store_url: str, *, label: str) -> Fleet:
-        ledger = RedisLedger.at(url)
+    def _fleet_at(self, at: Addresses, store_url: str, *, label: str) -> Fleet:
+        ledger = RedisLedger.at(at.ledger)
         store = configured_store(self.settings, store_url)
-        return Fleet(ledger, store, Dispatcher(make_app(url), ledger), label)
+        return Fleet(ledger, store, Dispatcher(make_app(at.broker, ledger_url=at.ledger), ledger), label)
 
     def _likely_sandbox(self, spec: JobSpec) -> str:
         """Return the kind of sandbox without starting a fleet to ask its workers."""
@@ -337,6 +345,10 @@ def _open(fleet: Fleet, header: JobHeader, plan: Plan) -> None:
         # Ctrl-C in between: a job whose plan is taken back must not stay on record.
         fleet.ledger.forget_job(header.job)
         raise
+
+
+def _embedded_at(instance: Instance) -> Addresses:
+    return Addresses(instance.url, instance.url)
 
 
 def _embedded_label(instance: Instance) -> str:

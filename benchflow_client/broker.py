@@ -7,7 +7,7 @@ from typing import Any, Final
 from celery import Celery
 from celery.backends.redis import RedisBackend
 
-from benchflow_client.errors import BrokerError
+from benchflow_client.addresses import REDIS, broker_kind, fleet_addresses
 
 TRIAL: Final = "trial"
 """Celery name of the task that runs one trial; also its name in Flower."""
@@ -24,15 +24,33 @@ LIFETIME_S: Final = 14 * 24 * 3600
 LONGEST_TRIAL_S: Final = 7 * 24 * 3600
 """Redis redelivers a message that was not acknowledged for so long; leases act far earlier."""
 
-_TRANSPORT: dict[str, Any] = {
+ANSWER_S: Final = 10
+"""A broker that is silent for so long counts as gone: a link may die without being closed."""
+
+CONNECT_S: Final = 5
+"""Seconds to open a connection."""
+
+HEARTBEAT_S: Final = 20
+"""RabbitMQ and worker miss each other after two of these without a sign of life."""
+
+_REDIS_TRANSPORT: dict[str, Any] = {
     "visibility_timeout": LONGEST_TRIAL_S,
-    "socket_timeout": 30,
-    "socket_connect_timeout": 5,
+    "socket_timeout": ANSWER_S,
+    "socket_connect_timeout": CONNECT_S,
     "socket_keepalive": True,
-    "health_check_interval": 25,
+    # Also how often kombu looks for answers that are overdue; it notices at the second look.
+    "health_check_interval": ANSWER_S,
     "unacked_restore_interval": 10,
     "unacked_restore_throttle": 1,
     "queue_order_strategy": "priority",
+}
+
+_AMQP_TRANSPORT: dict[str, Any] = {
+    # A message that was not stored is an error, not a loss.
+    "confirm_publish": True,
+    "connect_timeout": CONNECT_S,
+    "read_timeout": ANSWER_S,
+    "write_timeout": ANSWER_S,
 }
 
 _CONFIG: dict[str, Any] = {
@@ -55,14 +73,16 @@ _CONFIG: dict[str, Any] = {
     "accept_content": ["json"],
     "result_accept_content": ["json"],
     "task_default_queue": CONTROL_QUEUE,
-    "broker_transport_options": _TRANSPORT,
-    "result_backend_transport_options": {"socket_timeout": 30, "socket_connect_timeout": 5},
+    "broker_connection_timeout": CONNECT_S,
+    "redis_socket_timeout": ANSWER_S,
+    "redis_socket_connect_timeout": CONNECT_S,
+    "redis_socket_keepalive": True,
+    "redis_backend_health_check_interval": 25,
     # What Flower needs. No event for a message that waits: few do, and each would cost a round trip.
     "worker_send_task_events": True,
     "task_send_sent_event": False,
     "worker_enable_remote_control": True,
     "worker_hijack_root_logger": False,
-    "broker_heartbeat": 0,
 }
 
 
@@ -81,22 +101,29 @@ class QuietRedisBackend(RedisBackend):  # type: ignore[misc]
         return result
 
 
-def make_app(url: str) -> Celery:
-    """Return a configured Celery app for a broker URL; nothing is sent yet.
+def make_app(url: str, *, ledger_url: str | None = None) -> Celery:
+    """Return a configured Celery app; nothing is sent yet.
+
+    Args:
+        url: The broker: a Redis or a RabbitMQ.
+        ledger_url: The Redis that gathers what trials return; None = the broker.
 
     Raises:
-        BrokerError: The URL is of a kind that cannot work.
+        BrokerError: An address is of a kind that cannot work, or the ledger's is missing.
     """
-    scheme = url.partition("://")[0]
-    if scheme not in {"redis", "rediss", "redis+socket", "unix"}:
-        raise BrokerError(
-            f"A broker of kind {scheme!r} is not supported.",
-            hint="Set BENCHFLOW_BROKER_URL to redis://:PASSWORD@HOST:6379/0 (or rediss:// for TLS).",
-        )
-    url = url.replace("unix://", "redis+socket://", 1)
-    app = Celery("benchflow", broker=url, backend=url, set_as_current=False)
+    at = fleet_addresses(url, ledger_url)
+    app = Celery("benchflow", broker=_spelled(at.broker), backend=_spelled(at.ledger), set_as_current=False)
     app.conf.update(_CONFIG)
+    if broker_kind(url) == REDIS:
+        app.conf.update(broker_transport_options=_REDIS_TRANSPORT, broker_heartbeat=0)
+    else:
+        app.conf.update(broker_transport_options=_AMQP_TRANSPORT, broker_heartbeat=HEARTBEAT_S)
     quiet = f"{QuietRedisBackend.__module__}:{QuietRedisBackend.__name__}"
     app.conf.override_backends = dict.fromkeys(("redis", "rediss", "redis+socket"), quiet)
     app.loader.override_backends = app.conf.override_backends
     return app
+
+
+def _spelled(url: str) -> str:
+    """Return a URL as Celery writes it."""
+    return url.replace("unix://", "redis+socket://", 1)

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from benchflow_client.addresses import address_of
 from benchflow_client.catalog.agents import list_agents
 from benchflow_client.embedded.server import find_server
 from benchflow_client.errors import BenchflowError, WorkerError
-from benchflow_client.ledger.connection import address_of
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.report import Check
 from benchflow_client.settings import Settings

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError
 
-from benchflow_client.errors import JobSpecError
+from benchflow_client.addresses import Addresses, fleet_addresses
+from benchflow_client.errors import BrokerError, JobSpecError
 from benchflow_client.schema.base import Record
 
 PREFIX = "BENCHFLOW_"
@@ -21,7 +22,12 @@ class Settings(Record):
 
     broker_url: SecretStr | None = Field(
         default=None,
-        description="Broker and ledger, `redis://:PASSWORD@HOST:6379/0`; None = the embedded fleet.",
+        description="Broker: `redis://:PASSWORD@HOST:6379/0`, which is the ledger too, or "
+        "`amqp://USER:PASSWORD@HOST:5672/VHOST`; None = the embedded fleet.",
+    )
+    ledger_url: SecretStr | None = Field(
+        default=None,
+        description="Redis of ledger and results, where it is not the broker; needed beside a RabbitMQ.",
     )
     store_url: str | None = Field(
         default=None, description="Store: a folder, or `s3://bucket/prefix`; None = the jobs folder."
@@ -45,6 +51,22 @@ class Settings(Record):
         "ledger's own, which is lost with the ledger's data.",
     )
     user: str = Field(description="Who submits and cancels, for people.")
+
+    def addresses(self) -> Addresses | None:
+        """Return where broker and ledger are; None = the embedded fleet.
+
+        Raises:
+            BrokerError: One of the two is missing or of a kind that cannot work.
+        """
+        ledger = None if self.ledger_url is None else self.ledger_url.get_secret_value()
+        if self.broker_url is not None:
+            return fleet_addresses(self.broker_url.get_secret_value(), ledger)
+        if ledger is None:
+            return None
+        raise BrokerError(
+            "BENCHFLOW_LEDGER_URL is set, and BENCHFLOW_BROKER_URL is not.",
+            hint="Set BENCHFLOW_BROKER_URL too; where one Redis is both, it is the only one to set.",
+        )
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:

@@ -12,11 +12,12 @@ from pathlib import Path
 from celery import Celery
 
 from benchflow_client import settings as client_settings
+from benchflow_client.addresses import Addresses, address_of
 from benchflow_client.broker import make_app
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import Ledger
-from benchflow_client.ledger.connection import RedisConnection, address_of, connect
+from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.drains import DrainRequests
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
@@ -84,19 +85,20 @@ def node_name(worker: str) -> str:
     return f"{worker.replace('/', '-')}@{worker.partition('/')[0]}"
 
 
-def broker_url(environ: dict[str, str]) -> str:
-    """Return the broker's URL.
+def fleet_addresses(environ: dict[str, str]) -> Addresses:
+    """Return where broker and ledger are.
 
     Raises:
-        WorkerError: It is not set.
+        WorkerError: No broker is set.
+        BrokerError: An address is of a kind that cannot work, or the ledger's is missing.
     """
-    url = client_settings.load(environ).broker_url
-    if url is None:
+    at = client_settings.load(environ).addresses()
+    if at is None:
         raise WorkerError(
             "A worker needs a broker, and BENCHFLOW_BROKER_URL is not set.",
             hint="Set it to redis://:PASSWORD@HOST:6379/0, or use `bench up` for a fleet on this machine.",
         )
-    return url.get_secret_value()
+    return at
 
 
 def compose(environ: dict[str, str]) -> WorkerContext:
@@ -106,14 +108,14 @@ def compose(environ: dict[str, str]) -> WorkerContext:
         WorkerError: A setting is missing or wrong.
     """
     client, worker = client_settings.load(environ), worker_settings.load(environ)
-    url = broker_url(environ)
+    at = fleet_addresses(environ)
     store = configured_store(client, _store_url(client))
-    connection, app = RedisConnection.at(url), make_app(url)
+    connection, app = RedisConnection.at(at.ledger), make_app(at.broker, ledger_url=at.ledger)
     ledger, book = RedisLedger(connection), RedisSandboxBook(connection)
     fleet = client.fleet or ledger.fleet_id()
     jobs, name = JobBook(ledger, store), worker_name()
     dispatcher = Dispatcher(app, ledger)
-    keeper = LeaseKeeper(_keeper_ledger(url, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
+    keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch = client.state_dir / "scratch" / str(os.getpid())
     scratch.mkdir(parents=True, exist_ok=True)
@@ -143,7 +145,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
 
 def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:
     """Return a ledger that gives up on a silent broker well before a lease runs out."""
-    client = connect(url, timeout_s=max(1.0, ttl_s / 8))
+    client = connect(url, timeout_s=max(1.0, ttl_s / 8), retries=1)
     return RedisLedger(RedisConnection(client, address=address_of(url)))
 
 

@@ -10,11 +10,25 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
+from benchflow_client.addresses import REDIS_FORM, address_of, check_redis, cluster_refusal, sentinel_refusal
 from benchflow_client.errors import BrokerError
 
+_RETRIES = 3
+"""How often a call is repeated whose connection was lost; each of ours may safely come twice."""
 
-def connect(url: str, *, timeout_s: float = 30.0) -> redis.Redis:
-    """Return a client for a broker URL; nothing is sent yet."""
+
+def connect(url: str, *, timeout_s: float = 10.0, retries: int = _RETRIES) -> redis.Redis:
+    """Return a client for a Redis URL; nothing is sent yet.
+
+    Args:
+        url: A single Redis or Valkey.
+        timeout_s: Seconds to wait for an answer; then the connection counts as dead.
+        retries: How often a call that failed so is repeated.
+
+    Raises:
+        BrokerError: The URL is not that of a single Redis.
+    """
+    check_redis(url, variable="The address of the ledger")
     try:
         return redis.Redis.from_url(
             url.replace("redis+socket://", "unix://", 1),
@@ -22,19 +36,13 @@ def connect(url: str, *, timeout_s: float = 30.0) -> redis.Redis:
             socket_connect_timeout=5,
             health_check_interval=25,
             decode_responses=True,
-            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), 3),
+            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), retries),
         )
     except ValueError as error:
         raise BrokerError(
-            f"The broker address is not understood: {error}.",
-            hint="Set BENCHFLOW_BROKER_URL to redis://:PASSWORD@HOST:6379/0 (or rediss:// for TLS).",
+            f"The address of the Redis is not understood: {error}.",
+            hint=f"Write it as {REDIS_FORM}.",
         ) from error
-
-
-def address_of(url: str) -> str:
-    """Return a broker URL without its credentials, for people."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rsplit('@', 1)[-1]}"
 
 
 class RedisConnection:
@@ -45,7 +53,7 @@ class RedisConnection:
         address: Where it is, for error texts; no credentials.
     """
 
-    def __init__(self, client: redis.Redis, *, address: str = "the broker") -> None:
+    def __init__(self, client: redis.Redis, *, address: str = "the address given") -> None:
         # Untyped on purpose: the library's return types cover both of its decoding modes.
         self.client: Any = client
         self._address = address
@@ -55,6 +63,23 @@ class RedisConnection:
         """Return a connection for a broker URL; nothing is sent yet."""
         return cls(connect(url), address=address_of(url))
 
+    def check(self) -> None:
+        """Check that a server answers, and that it is one that can keep a ledger.
+
+        Raises:
+            BrokerError: It does not answer, or is part of a cluster or a Sentinel.
+        """
+        with self.reachable() as client:
+            client.ping()
+            try:
+                mode = client.info("server").get("redis_mode", "standalone")
+            except redis.exceptions.NoPermissionError:
+                return  # who may not ask finds out with the first step that touches two keys
+        if mode == "cluster":
+            raise cluster_refusal(f"The Redis at {self._address}")
+        if mode == "sentinel":
+            raise sentinel_refusal(f"The server at {self._address}")
+
     @contextmanager
     def reachable(self) -> Generator[Any, None, None]:
         """Yield the client; what it raises becomes a `BrokerError`."""
@@ -62,15 +87,25 @@ class RedisConnection:
             yield self.client
         except redis.AuthenticationError as error:
             raise BrokerError(
-                f"The broker at {self._address} refused the password.",
-                hint="Check the password in BENCHFLOW_BROKER_URL. Nothing was submitted.",
+                f"The Redis at {self._address} refused the password.",
+                hint="Check it in BENCHFLOW_BROKER_URL (or BENCHFLOW_LEDGER_URL). Nothing was submitted.",
             ) from error
+        except _CLUSTER_ERRORS as error:
+            raise cluster_refusal(f"The Redis at {self._address}") from error
         except redis.RedisError as error:
             raise BrokerError(
-                f"The broker at {self._address} does not answer ({_reason(error)}).",
-                hint="Start one (`bench up`, `docker compose up -d`) or set BENCHFLOW_BROKER_URL.",
+                f"The Redis at {self._address} does not answer ({_reason(error)}).",
+                hint="Start one (`bench up`, `docker compose up -d`) or set BENCHFLOW_BROKER_URL "
+                "(BENCHFLOW_LEDGER_URL beside a RabbitMQ).",
             ) from error
 
+
+_CLUSTER_ERRORS = (
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.ClusterCrossSlotError,
+    redis.exceptions.AskError,
+    redis.exceptions.MovedError,
+)
 
 _REASONS: tuple[tuple[type[redis.RedisError], str], ...] = (
     (redis.TimeoutError, "timed out"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchflow_client.errors import WorkerError
-from benchflow_workers.context import broker_url, worker_name
+from benchflow_workers.context import fleet_addresses, worker_name
 from benchflow_workers.settings import WorkerSettings, load, process_environ
 
 
@@ -61,9 +61,9 @@ def test_unpacked_images_are_pairs_of_name_and_folder() -> None:
 
 def test_worker_without_a_broker_says_which_variable_to_set() -> None:
     with pytest.raises(WorkerError, match="BENCHFLOW_BROKER_URL"):
-        broker_url({"HOME": "/root"})
+        fleet_addresses({"HOME": "/root"})
 
-    assert broker_url({"HOME": "/root", "BENCHFLOW_BROKER_URL": "redis://h:1/0"}) == "redis://h:1/0"
+    assert fleet_addresses({"HOME": "/root", "BENCHFLOW_BROKER_URL": "redis://h:1/0"}).broker == "redis://h:1/0"
 
 
 def test_name_of_a_worker_is_its_host_and_process() -> None:
