@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from kombu.transport.redis import Channel
 from benchflow_client.broker import SUMMARY, TRIAL
 from benchflow_client.ledger.base import Ledger
 from benchflow_client.ledger.connection import RedisConnection
-
-logger = logging.getLogger(__name__)
 
 GRACE_S = 30.0
 """A delivery whose trial nobody held for so long, in look after look, is a leftover."""
@@ -98,14 +95,7 @@ class Leftovers:
             self._idle_since.clear()
         self._swept_at = now
         self._learn(self._connection)
-        leftovers = self._leftovers(now)
-        count = sum(self._remove(self._connection, tags) for tags in _batches(leftovers))
-        if count:
-            logger.info(
-                "%d messages of dead workers removed from the broker", count,
-                extra={"action": "leftovers_removed"},
-            )  # fmt: skip
-        return count
+        return sum(self._remove(self._connection, tags) for tags in _batches(self._leftovers(now)))
 
     def _learn(self, connection: RedisConnection) -> None:
         """Read what was taken since the last look and forget what is gone."""

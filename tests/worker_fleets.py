@@ -12,18 +12,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from benchflow_client import Client, JobSpec
 from benchflow_client.handle import JobHandle
 from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import Receipt
 from benchflow_client.settings import load
-from tests.stations import until
+from tests.waiting import until
 from tests.worlds import write_task
 
 ROOT = Path(__file__).parents[1]
 START_S = 60.0
+CLOSES_S = 90.0
+"""Seconds for a job to close on a busy machine; each takes some seconds on an idle one."""
+
 QUEUE = "null"
 
 
@@ -78,6 +83,36 @@ class WorkerFleet:
             seconds=START_S,
         )
         return process
+
+    def closed(self, handle: JobHandle, *, within_s: float = CLOSES_S) -> Summary:
+        """Wait for the end of a job, check that every trial counts once, and return its summary."""
+        try:
+            summary = handle.wait(timeout_s=within_s, poll_s=0.05)
+        except TimeoutError:
+            pytest.fail(f"{handle.progress()}\n{self.logs()[-6000:]}")
+        receipts = self.receipts(handle)
+        assert [receipt.trial_index for receipt in receipts] == list(range(summary.planned))
+        outcomes = handle.progress().outcomes
+        assert sum(outcomes.values()) == summary.planned
+        groups = {name: sum(getattr(group, name) for group in summary.groups) for name in outcomes}
+        assert groups == dict(outcomes)
+        return summary
+
+    def owner_of(self, handle: JobHandle) -> subprocess.Popen[bytes]:
+        """Wait until a worker runs the job's only trial and return its process."""
+        found: list[subprocess.Popen[bytes]] = []
+
+        def is_held() -> bool:
+            owners = {trial.owner for trial in self.ledger.running(handle.name)}
+            found[:] = [
+                process
+                for process in self.processes
+                if process.poll() is None and self.name_of(process) in owners
+            ]
+            return bool(found)
+
+        until(is_held, what=self.logs)
+        return found[0]
 
     def name_of(self, process: subprocess.Popen[bytes]) -> str:
         return f"{os.uname().nodename}/{process.pid}"
