@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from amqp.exceptions import AccessRefused, AMQPError
 from celery import Celery
 from celery.backends.redis import RedisBackend
+from kombu.exceptions import ChannelError, KombuError
+from redis.exceptions import RedisError
 
-from benchflow_client.addresses import REDIS, broker_kind, fleet_addresses
+from benchflow_client.addresses import RABBITMQ, REDIS, address_of, broker_kind, fleet_addresses
+from benchflow_client.errors import BrokerError
 
 TRIAL: Final = "trial"
 """Celery name of the task that runs one trial; also its name in Flower."""
@@ -17,6 +21,9 @@ SUMMARY: Final = "summary"
 
 CONTROL_QUEUE: Final = "control"
 """Queue of chord bodies; every worker without a queue list serves it."""
+
+BROKER_ERRORS: Final = (RedisError, KombuError, AMQPError, OSError)
+"""What a broker of either kind may raise at any call."""
 
 LIFETIME_S: Final = 14 * 24 * 3600
 """How long chord keys live without a finished trial; a job may be paused for days."""
@@ -32,6 +39,9 @@ CONNECT_S: Final = 5
 
 HEARTBEAT_S: Final = 20
 """RabbitMQ and worker miss each other after two of these without a sign of life."""
+
+_NOT_FOUND: Final = 404
+"""AMQP's code for a queue that does not exist; kombu uses it for Redis too."""
 
 _REDIS_TRANSPORT: dict[str, Any] = {
     "visibility_timeout": LONGEST_TRIAL_S,
@@ -122,6 +132,46 @@ def make_app(url: str, *, ledger_url: str | None = None) -> Celery:
     app.conf.override_backends = dict.fromkeys(("redis", "rediss", "redis+socket"), quiet)
     app.loader.override_backends = app.conf.override_backends
     return app
+
+
+def queue_depth(app: Celery, queue: str) -> int:
+    """Return how many messages wait in a queue; one that nobody has used yet is empty.
+
+    Raises:
+        BROKER_ERRORS: The broker does not answer.
+    """
+    with app.connection_for_read() as connection:
+        try:
+            return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
+        except ChannelError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            return 0
+
+
+def check_rabbitmq(app: Celery) -> str:
+    """Check that a RabbitMQ takes this user, and return its version; empty = the broker is none.
+
+    Raises:
+        BrokerError: It does not answer or refuses.
+    """
+    url = app.conf.broker_url
+    if broker_kind(url) != RABBITMQ:
+        return ""
+    try:
+        with app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, timeout=2 * CONNECT_S)
+            return str(connection.connection.server_properties.get("version", "of an unknown version"))
+    except AccessRefused as error:
+        raise BrokerError(
+            f"The RabbitMQ at {address_of(url)} refused the user or the password.",
+            hint="Check both in BENCHFLOW_BROKER_URL; / in a password is written %2F.",
+        ) from error
+    except BROKER_ERRORS as error:
+        raise BrokerError(
+            f"The RabbitMQ at {address_of(url)} does not answer ({error}).",
+            hint="Start it, or correct host, port and virtual host in BENCHFLOW_BROKER_URL.",
+        ) from error
 
 
 def _spelled(url: str) -> str:

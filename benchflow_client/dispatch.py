@@ -12,10 +12,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 from celery import Celery
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
-from benchflow_client.broker import CONTROL_QUEUE, SUMMARY, TRIAL
+from benchflow_client.broker import BROKER_ERRORS, CONTROL_QUEUE, SUMMARY, TRIAL, queue_depth
 from benchflow_client.errors import BrokerError, JobExistsError
 from benchflow_client.ledger.base import CommitStatus, JobHeader, JobState, Ledger
 from benchflow_client.schema.base import SCHEMA_VERSION
@@ -70,7 +68,7 @@ class Dispatcher:
         backend = self._app.backend
         try:
             backend.set_chord_size(header.group_id, header.total)
-        except (RedisError, KombuError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise _refused(error) from error
         try:
             self._ledger.open_job(header)
@@ -97,7 +95,7 @@ class Dispatcher:
         """
         try:
             self._app.backend.set_chord_size(header.group_id, max(1, header.total - len(receipts)))
-        except (RedisError, KombuError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise _refused(error) from error
         self._ledger.restore_job(header, receipts)
         self._ledger.resume(header.job)
@@ -115,7 +113,7 @@ class Dispatcher:
             count = self._ledger.reopen(job, indices, group_id=group_id)
             if 0 < count < len(indices):
                 self._app.backend.set_chord_size(group_id, count)
-        except (RedisError, KombuError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise _refused(error) from error
         if count:
             self.release(self._ledger.header(job), plan)
@@ -151,7 +149,7 @@ class Dispatcher:
                         add_to_parent=False,
                         producer=producer,
                     )
-        except (RedisError, KombuError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise _refused(error) from error
 
     def gather(self, header: JobHeader) -> None:
@@ -167,7 +165,7 @@ class Dispatcher:
                 ignore_result=True,
                 add_to_parent=False,
             )
-        except (RedisError, KombuError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise _refused(error) from error
 
     def gather_if_finished(self, header: JobHeader) -> bool:
@@ -196,9 +194,8 @@ class Dispatcher:
     def depth(self, queue: str) -> int:
         """Return how many messages wait in a queue."""
         try:
-            with self._app.connection_for_read() as connection:
-                return int(connection.default_channel.queue_declare(queue, passive=False).message_count)
-        except (RedisError, KombuError, OSError) as error:
+            return queue_depth(self._app, queue)
+        except BROKER_ERRORS as error:
             raise _refused(error) from error
 
     def _body(self, header: JobHeader) -> object:

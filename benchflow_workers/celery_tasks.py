@@ -7,10 +7,8 @@ from typing import Any
 
 from celery import Celery, Task
 from celery.exceptions import Ignore, Reject
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
-from benchflow_client.broker import SUMMARY, TRIAL
+from benchflow_client.broker import BROKER_ERRORS, SUMMARY, TRIAL
 from benchflow_client.errors import StoreError
 from benchflow_client.schema.trial import Receipt
 from benchflow_workers.context import context
@@ -64,7 +62,7 @@ def _phase_events(task: Task) -> PhaseListener:
         try:
             with app.events.default_dispatcher(hostname=hostname) as dispatcher:
                 dispatcher.send(f"task-{phase}", uuid=uuid)
-        except (KombuError, RedisError, OSError):
+        except BROKER_ERRORS:
             logger.debug("phase %s of %s not shown", phase, uuid)
 
     return send

@@ -138,13 +138,16 @@ class Link:
         """Swallow what comes on the links there are, from both sides; new ones work. Returns how many."""
         with self._lock:
             self._dumb |= self._open
-            return len(self._dumb)
+            return len(self._open) // 2
 
     def close(self) -> None:
         """Close everything."""
         with self._lock:
-            for end in (self._listener, *self._open):
-                end.close()
+            # A thread that waits for an end sees it go; closing alone would not wake it.
+            for end in self._open:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -153,18 +156,22 @@ class Link:
                 threading.Thread(target=self._carry, args=(near,), daemon=True).start()
 
     def _carry(self, near: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError), near:
-            with socket.create_connection(self._target) as far:
-                with self._lock:
-                    self._open |= {near, far}
-                other = {near: far, far: near}
-                while True:
-                    for source in select.select([near, far], [], [])[0]:
-                        data = source.recv(65536)
-                        if not data:
-                            return
-                        if source not in self._dumb:
-                            other[source].sendall(data)
+        with near, socket.create_connection(self._target) as far:
+            with self._lock:
+                self._open |= {near, far}
+            with contextlib.suppress(OSError, ValueError):
+                self._exchange({near: far, far: near})
+            with self._lock:
+                self._open -= {near, far}
+
+    def _exchange(self, other: dict[socket.socket, socket.socket]) -> None:
+        while True:
+            for source in select.select(list(other), [], [])[0]:
+                data = source.recv(65536)
+                if not data:
+                    return
+                if source not in self._dumb:
+                    other[source].sendall(data)
 
 
 @contextmanager
