@@ -219,8 +219,11 @@ class Client:
     def job_rows(self) -> Sequence[JobRow]:
         """Return a row per job: of the fleet, or of the jobs folder where no fleet runs."""
         if not self.is_embedded or self._runs_embedded():
-            workers = self.workers()
-            return [job_row(known, waiting_for=waiting_reason(known, workers)) for known in self.jobs()]
+            fleet = self._connect(None)
+            return [
+                job_row(known, waiting_for=waiting_reason(known, fleet) if known.waiting else "")
+                for known in self.jobs()
+            ]
         folder = self._jobs_dir or Path("jobs")
         if not folder.is_dir():
             return []

@@ -8,22 +8,43 @@ the same message, counted once.
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
 
 from celery import Celery
 
 from benchflow_client.broker import BROKER_ERRORS, CONTROL_QUEUE, SUMMARY, TRIAL, queue_depth
 from benchflow_client.errors import BrokerError, JobExistsError
-from benchflow_client.ledger.base import CommitStatus, JobHeader, JobState, Ledger
+from benchflow_client.ledger.admission import Budget, Room
+from benchflow_client.ledger.base import JobHeader, JobState, Ledger, TrialCancel
 from benchflow_client.schema.base import SCHEMA_VERSION
-from benchflow_client.schema.plan import Plan, PlannedTrial
-from benchflow_client.schema.trial import Outcome, Receipt
+from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTrial
+from benchflow_client.schema.trial import Receipt
 
 logger = logging.getLogger(__name__)
 
 _RELEASE_BATCH = 1000
 """Trials released in one ledger step."""
+
+_SLOTS_KNOWN_S = 2.0
+"""How long a queue's slots are believed without asking again."""
+
+
+class Plans(Protocol):
+    """Finds header and plan of jobs whose trials are to be published."""
+
+    def get(self, job: str) -> tuple[JobHeader, Plan]:
+        """Return them; they may be remembered ones."""
+        ...
+
+    def forget(self, job: str) -> None:
+        """Let the next `get` read them anew."""
+        ...
 
 
 def job_header(plan: Plan, *, owner: str) -> JobHeader:
@@ -39,7 +60,49 @@ def job_header(plan: Plan, *, owner: str) -> JobHeader:
         body_id=f"{plan.job}.summary",
         title=" ".join([plan.source.path, *(agent.label for agent in plan.agents)]),
         created_at=0.0,
+        weight=plan.spec.weight,
+        priority=plan.spec.priority,
+        lanes=tuple(_buckets(agent) for agent in plan.agents),
+        breaker=plan.spec.stop_after_failures,
+        budget=budget_of(plan.spec),
     )
+
+
+def budget_of(spec: JobSpec) -> Budget:
+    """Return what a job may spend."""
+    return Budget(
+        cost_usd=spec.max_cost_usd,
+        tokens=spec.max_tokens,
+        sandbox_s=spec.max_sandbox_seconds,
+        trials=spec.max_trials,
+        deadline_s=spec.deadline_s,
+        trial_cost_usd=spec.trial_cost_usd,
+        trial_tokens=spec.trial_tokens,
+    )
+
+
+def _buckets(agent: PlannedAgent) -> tuple[str, ...]:
+    """Return the buckets of an agent's trials: its model, and the provider before the model's slash."""
+    model = agent.spec.model
+    if model is None:
+        return ()
+    provider, slash, _ = model.partition("/")
+    return (f"provider:{provider}", f"model:{model}") if slash else (f"model:{model}",)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnePlan:
+    """The one job a client publishes for."""
+
+    header: JobHeader
+    plan: Plan
+
+    def get(self, job: str) -> tuple[JobHeader, Plan]:
+        del job
+        return self.header, self.plan
+
+    def forget(self, job: str) -> None:
+        del job
 
 
 class Dispatcher:
@@ -53,6 +116,7 @@ class Dispatcher:
     def __init__(self, app: Celery, ledger: Ledger) -> None:
         self._app = app
         self._ledger = ledger
+        self._slots: dict[str, tuple[int, float]] = {}  # queue -> slots, believed until
 
     def open(self, header: JobHeader, plan: Plan) -> int:
         """Record a job and publish its first trials.
@@ -120,14 +184,52 @@ class Dispatcher:
         return count
 
     def release(self, header: JobHeader, plan: Plan) -> int:
-        """Publish every trial that may start now and return how many."""
-        count = 0
-        while indices := self._ledger.release(header.job, limit=_RELEASE_BATCH):
-            self.publish(header, plan, indices)
-            count += len(indices)
-            if len(indices) < _RELEASE_BATCH:
-                break
-        return count
+        """Publish every trial of one job that may start now and return how many.
+
+        For those that know this job alone; trials of other jobs keep their places.
+        """
+        return self.admit(header.queue, _OnePlan(header, plan), only=header.job)[0]
+
+    def admit(self, queue: str, plans: Plans, *, only: str = "") -> tuple[int, float | None]:
+        """Publish every trial of a queue that may start now; end jobs whose budget is used up.
+
+        Args:
+            queue: The queue.
+            plans: Finds the jobs' plans.
+            only: The only job to take trials of; empty = any.
+
+        Returns:
+            How many were published, and the seconds until time alone may admit more (None = no such).
+        """
+        count, room = 0, self.room(queue)
+        while True:
+            found = self._ledger.admit(room, limit=_RELEASE_BATCH, only=only)
+            for (job, group_id), trials in groupby(
+                found.trials, key=lambda trial: (trial.job, trial.group_id)
+            ):
+                header, plan = plans.get(job)
+                if header.group_id != group_id:
+                    # The job was reopened since it was read, or another one has its name.
+                    plans.forget(job)
+                    header, plan = plans.get(job)
+                self.publish(header, plan, [trial.index for trial in trials])
+            for job in found.stopped:
+                logger.info("job %s stops", job, extra={"action": "job_stops", "job": job})
+                self.end_waiting(self._ledger.header(job))
+            count += len(found.trials)
+            if len(found.trials) < _RELEASE_BATCH:
+                return count, found.wait_s
+
+    def room(self, queue: str) -> Room:
+        """Return how much may be in flight on a queue, by the workers that serve it now."""
+        slots, until = self._slots.get(queue, (0, 0.0))
+        if time.monotonic() >= until:
+            workers = self._ledger.workers()
+            slots = sum(
+                worker.slots for worker in workers if queue in worker.queues and not worker.is_leaving
+            )
+            self._slots[queue] = (slots, time.monotonic() + _SLOTS_KNOWN_S)
+        return Room.of(queue, slots)
 
     def publish(self, header: JobHeader, plan: Plan, indices: Iterable[int]) -> None:
         """Send the messages of trials; sending one twice is harmless."""
@@ -176,20 +278,25 @@ class Dispatcher:
             self.gather(header)
         return is_due
 
-    def cancel_waiting(self, header: JobHeader) -> int:
-        """Commit a cancelled receipt for every trial of a cancelled job that nobody runs.
+    def end_waiting(self, header: JobHeader) -> int:
+        """Commit a receipt for every trial that nobody runs, of a job that ends early.
 
         Returns:
             How many were committed; safe to call twice and by several at once.
         """
         count = 0
-        while indices := self._ledger.sweep_cancelled(header.job, limit=_RELEASE_BATCH):
-            for index in indices:
-                receipt = Receipt(index, Outcome.CANCELLED.value, None, "", 0, 0.0, None, None, "")
-                done = self._ledger.commit(header.job, receipt, fence=0)
-                count += int(done.status is CommitStatus.COMMITTED)
+        while swept := self._ledger.sweep(header.job, limit=_RELEASE_BATCH):
+            count += swept
         self.gather_if_finished(header)
         return count
+
+    def cancel_trial(self, header: JobHeader, plan: Plan, index: int, *, by: str, reason: str) -> TrialCancel:
+        """Cancel one trial: a waiting one at once, a running one at its worker's next renewal."""
+        answer = self._ledger.cancel_trial(header.job, index, by=by, reason=reason)
+        if answer is TrialCancel.WAITING:
+            # Its message brings the receipt to the chord, which counts every trial.
+            self.publish(header, plan, [index])
+        return answer
 
     def depth(self, queue: str) -> int:
         """Return how many messages wait in a queue."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import JobNotFoundError, UsageError
-from benchflow_client.ledger.base import JobProgress, JobState, Ledger, WorkerRecord
-from benchflow_client.plan.retry import select_retries
+from benchflow_client.ledger.base import JobProgress, JobState, Ledger, TrialCancel
+from benchflow_client.plan.retry import find_trial, select_retries
 from benchflow_client.report import JobRow
 from benchflow_client.results.fetch import fetch_job
 from benchflow_client.results.read import (
@@ -22,6 +22,7 @@ from benchflow_client.results.read import (
 )
 from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import Receipt
+from benchflow_client.spending import account_of
 from benchflow_client.store.base import Store
 from benchflow_client.summary import aggregate
 from benchflow_client.watch import Snapshot, Watch, WatchView
@@ -103,7 +104,7 @@ class JobHandle:
         progress = self.progress()
         receipts = self._fleet.ledger.receipts(self.name)
         elapsed_s = max(0.0, progress.last_finished_at - progress.header.created_at)
-        return aggregate(found.plan, receipts, elapsed_s=elapsed_s)
+        return aggregate(found.plan, receipts, elapsed_s=elapsed_s, account=account_of(progress))
 
     def trials(self) -> Iterator[PublishedTrial]:
         """Yield every finished trial with its result document."""
@@ -121,8 +122,24 @@ class JobHandle:
         """
         ledger = self._fleet.ledger
         is_first = ledger.cancel(self.name, by=by, reason=reason)
-        self._fleet.dispatcher.cancel_waiting(ledger.header(self.name))
+        self._fleet.dispatcher.end_waiting(ledger.header(self.name))
         return is_first
+
+    def cancel_trial(self, trial: str, *, by: str = "", reason: str = "") -> TrialCancel:
+        """Stop one trial: at once when it waits, within seconds when it runs.
+
+        Args:
+            trial: Its id, as `bench results --trials` and Flower show it.
+            by: Who cancels, for people; empty = nobody named.
+            reason: Why, for people.
+
+        Raises:
+            UsageError: The job has no such trial.
+        """
+        plan = self.results().plan
+        index = find_trial(plan, trial)
+        header = self._fleet.ledger.header(self.name)
+        return self._fleet.dispatcher.cancel_trial(header, plan, index, by=by, reason=reason)
 
     def pause(self, *, by: str = "", reason: str = "") -> bool:
         """Start no more trials until `resume`; running ones go on.
@@ -170,17 +187,24 @@ class JobHandle:
     def _snapshot(self) -> Snapshot:
         ledger = self._fleet.ledger
         progress = ledger.progress(self.name)
-        reason = waiting_reason(progress, ledger.workers()) if progress.waiting else ""
+        reason = waiting_reason(progress, self._fleet) if progress.waiting else ""
         return Snapshot(progress, ledger.running(self.name), time.time(), reason)
 
 
-def waiting_reason(progress: JobProgress, workers: Sequence[WorkerRecord]) -> str:
-    """Return what a job's waiting trials wait for, besides slots; empty = nothing else."""
-    if not any(progress.header.queue in worker.queues for worker in workers):
-        return f"a worker for queue {progress.header.queue}"
-    if progress.paused_by and progress.pause_reason:
-        return f"paused by {progress.paused_by}: {progress.pause_reason}"
-    return f"paused by {progress.paused_by}" if progress.paused_by else ""
+def waiting_reason(progress: JobProgress, fleet: Fleet) -> str:
+    """Return what a job's waiting trials wait for, e.g. `slots`, or `slots 4, retry delay 2`."""
+    header = progress.header
+    room = fleet.dispatcher.room(header.queue)
+    if not room.is_served:
+        return f"a worker for queue {header.queue}"
+    if progress.paused_by:
+        reason = f": {progress.pause_reason}" if progress.pause_reason else ""
+        return f"paused by {progress.paused_by}{reason}"
+    counts = fleet.ledger.waiting(header.job, room)
+    if len(counts) < 2:
+        return next(iter(counts), "")
+    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{cause} {count}" for cause, count in most_first)
 
 
 class StoredJob:

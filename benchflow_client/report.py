@@ -180,7 +180,7 @@ def detached_report(job: str) -> Report:
 def job_row(progress: JobProgress, *, waiting_for: str = "") -> JobRow:
     """Return the row of a job from its counts."""
     outcomes = progress.outcomes
-    ended = progress.finished - outcomes.get("cancelled", 0)
+    ended = progress.finished - sum(outcomes.get(name, 0) for name in ("cancelled", "not_started"))
     return JobRow(
         job=progress.header.job,
         who=progress.header.owner,

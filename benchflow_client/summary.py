@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from benchflow_client.catalog.failures import FAILURES, FailureKind
 from benchflow_client.schema.failure import Fault
@@ -13,6 +14,7 @@ from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.summary import (
     LISTED_TASKS,
     AgentGroup,
+    BudgetReport,
     Counts,
     FailureGroup,
     Retries,
@@ -26,14 +28,32 @@ from benchflow_client.stats.rates import design_effect, mean, wilson_interval
 from benchflow_client.stats.solve import solve_rates
 from benchflow_client.stats.tally import Cause, Tally, tally_receipts
 
-__all__ = ["CONTROLS", "aggregate"]
+__all__ = ["CONTROLS", "Account", "aggregate"]
 
 CONTROLS: frozenset[str] = frozenset({"oracle", "nop"})
 """Registered agents that check the tasks and say nothing about a model."""
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What happened on the way to the receipts.
+
+    Attributes:
+        budget: Caps and what was spent.
+        retry_codes: Failure code -> executions it cost.
+    """
+
+    budget: BudgetReport
+    retry_codes: Mapping[str, int]
+
+
 def aggregate(
-    plan: Plan, receipts: Sequence[Receipt], *, elapsed_s: float, controls: Set[str] = CONTROLS
+    plan: Plan,
+    receipts: Sequence[Receipt],
+    *,
+    elapsed_s: float,
+    controls: Set[str] = CONTROLS,
+    account: Account | None = None,
 ) -> Summary:
     """Return the summary of a job, finished or not.
 
@@ -42,6 +62,7 @@ def aggregate(
         receipts: Receipts of finished trials, in any order.
         elapsed_s: Wall clock of the job so far, in seconds.
         controls: Registered names of the agents that are controls.
+        account: What only the ledger knows; None = it is not known.
 
     Guarantees: a trial is counted once, by the first of its receipts; a trial without
     a receipt is `unfinished`; the same receipts in another order give the same summary.
@@ -63,7 +84,8 @@ def aggregate(
         "population": "controls" if headline[0].is_control else "agents",
         "planned": plan.size,
         "controls": _buckets([tally for tally in tallies if tally.is_control], share),
-        "retries": _retries(tallies),
+        "retries": _retries(tallies, account),
+        "budget": None if account is None else account.budget,
         "groups": tuple(_group(tally, share, plan.spec.tries) for tally in tallies),
         "failures": tuple(_failures(plan, tallies)),
         "caveats": find_caveats(plan, tallies),
@@ -180,7 +202,7 @@ def _solve_rows(counts: Sequence[tuple[int, int]]) -> tuple[SolveRateRow, ...]:
     )
 
 
-def _retries(tallies: Sequence[Tally]) -> Retries:
+def _retries(tallies: Sequence[Tally], account: Account | None) -> Retries:
     codes: Counter[str] = Counter()
     for tally in tallies:
         for (outcome, code), cause in tally.causes.items():
@@ -191,6 +213,7 @@ def _retries(tallies: Sequence[Tally]) -> Retries:
         trials=sum(tally.repeated for tally in tallies),
         recovered=sum(tally.recovered for tally in tallies),
         codes=dict(sorted(codes.items())),
+        causes={} if account is None else dict(sorted(account.retry_codes.items())),
     )
 
 

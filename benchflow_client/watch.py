@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchflow_client.spending import stop_text
 from benchflow_client.wording import clock, plural
 
 if TYPE_CHECKING:  # only read here; importing them costs a watcher's start
@@ -56,7 +57,7 @@ class WatchView(NamedTuple):
     agents: tuple[AgentLine, ...]
     elapsed_s: float  # since the first trial started
     eta_s: float | None  # None = no forecast
-    cancelled: str  # who cancelled and why; empty = nobody
+    cancelled: str  # who cancelled and why, or why it stopped by itself; empty = neither
     taken_at: float
 
     @property
@@ -137,7 +138,7 @@ def status_parts(view: WatchView) -> tuple[str, ...]:
     parts.extend(f"{name} {number}" for name, number in view.outcomes)
     if view.retried:
         parts.append(f"retried {view.retried}x")
-    if view.state == "cancelling":
+    if view.state in {"cancelling", "stopping"}:
         parts.append(view.cancelled)
     return tuple(parts)
 
@@ -203,6 +204,8 @@ def _outcomes(progress: JobProgress) -> Iterator[tuple[str, int]]:
         yield "no verdict", lost
     if stopped := progress.outcomes.get("cancelled", 0):
         yield "cancelled", stopped
+    if missing := progress.outcomes.get("not_started", 0):
+        yield "not started", missing
 
 
 def _elapsed(snapshot: Snapshot) -> float:
@@ -216,6 +219,6 @@ def _elapsed(snapshot: Snapshot) -> float:
 
 def _cancelled(progress: JobProgress) -> str:
     if not progress.cancelled_by:
-        return ""
+        return f"stopped: {stop_text(progress)}" if progress.stop_cause else ""
     reason = f": {progress.cancel_reason}" if progress.cancel_reason else ""
     return f"cancelled by {progress.cancelled_by}{reason}"

@@ -25,10 +25,12 @@ from benchflow_client.ledger.sandboxes import SandboxBook
 from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
 from benchflow_workers import settings as worker_settings
+from benchflow_workers.admission import Admitter
 from benchflow_workers.agents.registry import agent_of
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
+from benchflow_workers.leftovers import Leftovers
 from benchflow_workers.reconciler import Reconciler
 from benchflow_workers.sandbox.registry import SandboxRegistry
 from benchflow_workers.trial.cache import BundleCache
@@ -51,6 +53,7 @@ class WorkerContext:
     store: Store
     jobs: JobBook
     keeper: LeaseKeeper
+    admitter: Admitter
     deliveries: Deliveries
     reconciler: Reconciler
     sandboxes: SandboxRegistry
@@ -115,6 +118,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     fleet = client.fleet or ledger.fleet_id()
     jobs, name = JobBook(ledger, store), worker_name()
     dispatcher = Dispatcher(app, ledger)
+    admitter = Admitter(dispatcher, jobs)
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch = client.state_dir / "scratch" / str(os.getpid())
@@ -132,9 +136,10 @@ def compose(environ: dict[str, str]) -> WorkerContext:
         store=store,
         jobs=jobs,
         keeper=keeper,
-        deliveries=Deliveries(ledger, store, keeper, dispatcher, jobs, parts, name, scratch),
+        admitter=admitter,
+        deliveries=Deliveries(ledger, store, keeper, dispatcher, admitter, jobs, parts, name, scratch),
         reconciler=Reconciler(
-            ledger, dispatcher, jobs, interval_s=worker.reconcile_s,
+            ledger, dispatcher, jobs, Leftovers(connection, ledger), interval_s=worker.reconcile_s,
             is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
         ),
         sandboxes=sandboxes,

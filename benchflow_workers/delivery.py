@@ -25,19 +25,22 @@ from benchflow_client.ledger.base import (
     Commit,
     CommitStatus,
     JobHeader,
+    JobState,
     Ledger,
     Return,
 )
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.trial import Outcome, Receipt, TrialResult
 from benchflow_client.store.base import Store
+from benchflow_workers.admission import Admitter
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import Lease, LeaseKeeper, PhaseListener, Stop
 from benchflow_workers.trial.boundary import failure_of
 from benchflow_workers.trial.event_loop import run_to_end
 from benchflow_workers.trial.prepare import Parts
-from benchflow_workers.trial.recorder import result_of, write_attempt, write_config
+from benchflow_workers.trial.recorder import result_of, write_artifacts, write_attempt, write_config
 from benchflow_workers.trial.records import Attempt, Rollout
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.runner import run_attempt
@@ -66,7 +69,8 @@ class Deliveries:
         ledger: The ledger.
         store: The store.
         keeper: Keeps leases alive.
-        dispatcher: Publishes what is released.
+        dispatcher: Gathers jobs that end early.
+        admitter: Publishes what may start.
         jobs: Plans and headers of jobs, cached.
         parts: What trials are made of.
         worker: Name of this worker.
@@ -77,6 +81,7 @@ class Deliveries:
     store: Store
     keeper: LeaseKeeper
     dispatcher: Dispatcher
+    admitter: Admitter
     jobs: JobBook
     parts: Parts
     worker: str
@@ -91,9 +96,7 @@ class Deliveries:
             on_phase: Told the phases that last.
         """
         try:
-            header, plan = self.jobs.get(job)
-            if not 0 <= index < plan.size:
-                raise JobNotFoundError(f"Job {job!r} has no trial {index}.")
+            header, plan = self._job_with(job, index)
             claim = self.ledger.claim(
                 job, index, owner=self.worker, ttl_s=self.keeper.ttl_s, max_attempts=header.max_attempts
             )
@@ -106,16 +109,25 @@ class Deliveries:
             return claim.receipt
         if claim.status not in {ClaimStatus.GRANTED, ClaimStatus.EXHAUSTED, ClaimStatus.CANCELLED}:
             return Answer.IGNORED
-        if claim.epoch != header.epoch:
-            # The job was reopened since it was read: its chord is another one.
+        if claim.group_id != header.group_id:
+            # The job was reopened since it was read, or another one has its name.
             self.jobs.forget(job)
             header, plan = self.jobs.get(job)
         attempt = Attempt(
             plan=plan, trial=plan.trial(index), number=max(claim.attempt, 1), fence=claim.fence,
-            worker=self.worker, started_at=utc_now(), epoch=claim.epoch,
+            worker=self.worker, started_at=utc_now(), epoch=header.epoch,
         )  # fmt: skip
         with self.keeper.hold(job, index, claim.fence, on_phase=on_phase) as lease:
             return self._execute(_Execution(header, attempt, lease, claim))
+
+    def _job_with(self, job: str, index: int) -> tuple[JobHeader, Plan]:
+        header, plan = self.jobs.get(job)
+        if index >= plan.size:
+            self.jobs.forget(job)  # another job may have its name
+            header, plan = self.jobs.get(job)
+        if not 0 <= index < plan.size:
+            raise JobNotFoundError(f"Job {job!r} has no trial {index}.")
+        return header, plan
 
     def _execute(self, execution: _Execution) -> Receipt | Answer:
         claim = execution.claim
@@ -155,6 +167,7 @@ class Deliveries:
         except asyncio.CancelledError:
             return self._stopped(execution)
         if lease.stop is Stop.LOST:
+            self._keep_artifacts(execution, rollout, Redactor(secrets), folder)
             return self._stopped(execution)
         return self._publish(execution, rollout, Redactor(secrets), folder)
 
@@ -170,6 +183,16 @@ class Deliveries:
             return Answer.REQUEUED
         return Answer.IGNORED
 
+    def _keep_artifacts(
+        self, execution: _Execution, rollout: Rollout, redactor: Redactor, folder: Path
+    ) -> None:
+        """Keep what an attempt without a lease has come to, in its own folder, where it counts for nothing."""
+        result = result_of(execution.attempt, rollout, redactor)
+        try:
+            write_artifacts(self.store, result, rollout, folder=folder, redactor=redactor)
+        except StoreError as error:
+            logger.warning("files of %s not kept: %s", result.trial, error, extra=execution.log("not_stored"))
+
     def _publish(
         self, execution: _Execution, rollout: Rollout, redactor: Redactor, folder: Path | None
     ) -> Receipt | Answer:
@@ -184,8 +207,10 @@ class Deliveries:
                 "results of %s not stored: %s", result.trial, error, extra=execution.log("not_stored")
             )
             result = result_of(execution.attempt, Rollout(failures=(failure_of(error),)), redactor)
-        if self._wants_retry(execution, result) and self._give_back(execution, Return.RETRY):
-            self._release(execution)
+        if self._wants_retry(execution, result) and self._give_back(
+            execution, Return.RETRY, Receipt.of(result)
+        ):
+            self._admit(execution)
             return Answer.IGNORED
         return self._commit(execution, Receipt.of(result))
 
@@ -195,7 +220,7 @@ class Deliveries:
         is_left = execution.attempt.number < execution.header.max_attempts
         return is_left and any(FAILURES[failure.code].is_retried for failure in result.failures)
 
-    def _give_back(self, execution: _Execution, reason: Return) -> bool:
+    def _give_back(self, execution: _Execution, reason: Return, failed: Receipt | None = None) -> bool:
         number = execution.attempt.number
         delay_s = random.uniform(0.0, min(RETRY_CAP_S, RETRY_BASE_S * 2**number))
         if reason is Return.DRAIN:
@@ -204,6 +229,7 @@ class Deliveries:
             return self.ledger.give_back(
                 execution.attempt.plan.job, execution.attempt.trial.index,
                 fence=execution.attempt.fence, reason=reason, delay_s=delay_s,
+                failed=failed,
             )  # fmt: skip
         except BrokerError:
             return False
@@ -221,29 +247,40 @@ class Deliveries:
             commit.receipt.outcome,
             extra=execution.log("trial_committed"),
         )
-        self._release(execution)
+        self._admit(execution)
+        if commit.is_last and commit.state is not JobState.OPEN:
+            self._gather(execution)
         return commit.receipt
 
     def _committed(self, execution: _Execution, receipt: Receipt) -> Commit:
         """Commit, waiting for a ledger that does not answer: the result is stored already."""
         deadline, wait_s = time.monotonic() + COMMIT_PATIENCE_S, 0.1
+        kind = FAILURES.get(receipt.code)
         while True:
             try:
-                return self.ledger.commit(execution.attempt.plan.job, receipt, fence=execution.attempt.fence)
+                return self.ledger.commit(
+                    execution.attempt.plan.job, receipt, fence=execution.attempt.fence,
+                    is_permanent=kind is not None and kind.is_permanent,
+                )  # fmt: skip
             except BrokerError:
                 if time.monotonic() > deadline:
                     return Commit(CommitStatus.FENCED, None)
                 time.sleep(wait_s)
                 wait_s = min(wait_s * 2, 5.0)
 
-    def _release(self, execution: _Execution) -> None:
+    def _admit(self, execution: _Execution) -> None:
         """Publish what may start now; what fails here is repaired by the reconciler."""
         try:
-            self.dispatcher.release(execution.header, execution.attempt.plan)
-            if execution.lease.stop is Stop.CANCELLED or execution.claim.status is ClaimStatus.CANCELLED:
-                self.dispatcher.gather_if_finished(execution.header)
+            self.admitter.admit(execution.header.queue)
         except BrokerError as error:
             logger.warning("next trial not released: %s", error, extra=execution.log("not_released"))
+
+    def _gather(self, execution: _Execution) -> None:
+        """End a job that ended early: its chord misses the trials nobody ran."""
+        try:
+            self.dispatcher.gather_if_finished(execution.header)
+        except BrokerError as error:
+            logger.warning("job not gathered: %s", error, extra=execution.log("not_gathered"))
 
     def _cancelled(self, execution: _Execution) -> Receipt:
         attempt = execution.attempt

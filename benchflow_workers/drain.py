@@ -79,6 +79,7 @@ class Presence:
         """Retire the worker and remove its scratch folder."""
         self._closed.set()
         self._context.reconciler.close()
+        self._context.admitter.close()
         self._context.keeper.close()
         try:
             self._context.ledger.retire(self._context.name)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
 from benchflow_client.results.rows import receipt_row
 from benchflow_client.schema.trial import Receipt
+from benchflow_client.spending import account_of
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import json_lines, write_document
 from benchflow_client.store.layout import rows_key, summary_key
@@ -38,11 +39,13 @@ def summarize(
     progress = ledger.progress(job)
     if progress.state is JobState.CLOSED or progress.finished < progress.header.total:
         return False
+    jobs.forget(job)  # a closed job's name may have been given to another
     _, plan = jobs.get(job)
     receipts = ledger.receipts(job)
     _compare(job, parts, receipts)
+    summary = aggregate(plan, receipts, elapsed_s=elapsed_s(progress), account=account_of(progress))
     store.put(rows_key(job), json_lines(receipt_row(plan, receipt) for receipt in receipts))
-    write_document(store, summary_key(job), aggregate(plan, receipts, elapsed_s=elapsed_s(progress)))
+    write_document(store, summary_key(job), summary)
     is_closed = ledger.close_job(job)
     jobs.forget(job)
     logger.info("job %s closed: %s", job, dict(progress.outcomes), extra={"action": "job_closed", "job": job})

@@ -15,6 +15,7 @@ from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import BenchflowError
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
 from benchflow_workers.jobs import JobBook
+from benchflow_workers.leftovers import Leftovers
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Reconciler:
         ledger: The ledger.
         dispatcher: Publishes what is due.
         jobs: Plans and headers.
+        leftovers: Removes what dead workers left in the broker.
         interval_s: Seconds between two looks.
         is_leader: Returns whether this worker may act now; asked before each look.
     """
@@ -41,6 +43,7 @@ class Reconciler:
         ledger: Ledger,
         dispatcher: Dispatcher,
         jobs: JobBook,
+        leftovers: Leftovers,
         *,
         interval_s: float,
         is_leader: Callable[[], bool],
@@ -48,6 +51,7 @@ class Reconciler:
         self._ledger = ledger
         self._dispatcher = dispatcher
         self._jobs = jobs
+        self._leftovers = leftovers
         self._interval_s = interval_s
         self._is_leader = is_leader
         self._closed = threading.Event()
@@ -63,13 +67,18 @@ class Reconciler:
 
     def look(self) -> None:
         """Look at every open job once."""
+        queues = set()
         for job in self._ledger.open_jobs():
             try:
-                self._repair(job)
+                queues.add(self._repair(job))
             except BenchflowError as error:
                 logger.warning(
                     "job %s not repaired: %s", job, error, extra={"action": "not_repaired", "job": job}
                 )
+        for queue in queues:
+            self._dispatcher.admit(queue, self._jobs)
+        if swept := self._leftovers.sweep():
+            logger.info("%d messages of dead workers removed", swept, extra={"action": "leftovers_removed"})
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_s):
@@ -79,14 +88,15 @@ class Reconciler:
             except BenchflowError as error:
                 logger.warning("no repair this time: %s", error, extra={"action": "reconcile_failed"})
 
-    def _repair(self, job: str) -> None:
+    def _repair(self, job: str) -> str:
+        """Repair a job and return its queue."""
         progress = self._ledger.progress(job)
         if progress.state is JobState.CLOSED:
-            return
+            return progress.header.queue
         # The header of the progress is the newest; a cached one may be of before a reopening.
         header, (_, plan) = progress.header, self._jobs.get(job)
-        if progress.state is JobState.CANCELLING:
-            self._dispatcher.cancel_waiting(header)
+        if progress.state in {JobState.CANCELLING, JobState.STOPPING}:
+            self._dispatcher.end_waiting(header)
         overdue = self._ledger.overdue(job, unclaimed_s=self._patience_s(progress))
         if overdue:
             logger.info(
@@ -94,12 +104,12 @@ class Reconciler:
                 extra={"action": "trials_republished", "job": job},
             )  # fmt: skip
             self._dispatcher.publish(header, plan, overdue)
-        self._dispatcher.release(header, plan)
         if progress.finished == header.total and time.time() - progress.last_finished_at > GATHER_GRACE_S:
             logger.info(
                 "job %s gathered by the reconciler", job, extra={"action": "job_regathered", "job": job}
             )
             self._dispatcher.gather(header)
+        return header.queue
 
     def _patience_s(self, progress: JobProgress) -> float:
         """Return how long a release may stay unclaimed: for ever while its message still waits."""

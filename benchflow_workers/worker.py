@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ def serve(options: WorkerOptions) -> int:
     queues, sandboxes = served_queues(options.queues, here)
     here.capacity.limit(cpus=options.cpus, memory_mb=options.memory_mb)
     presence = Presence(here, queues=queues, sandboxes=sandboxes, slots=options.slots)
-    _follow_signals(presence)
+    _follow_signals(presence, lambda: here.admitter.start(sandboxes))
     worker = _celery_worker(here, queues, options)
     here.reconciler.start()
     reaper = make_reaper(here, sandboxes)
@@ -117,9 +117,10 @@ def configure_logging(level: str) -> None:
     logging.getLogger("benchflow_client").setLevel(level)
 
 
-def _follow_signals(presence: Presence) -> None:
+def _follow_signals(presence: Presence, on_ready: Callable[[], object]) -> None:
     def ready(**_: Any) -> None:
         presence.start()
+        on_ready()
 
     def stopping(**_: Any) -> None:
         # In a thread: this runs inside a signal handler, where a lock may be held already.

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from benchflow_client.errors import JobNotFoundError
+from benchflow_client.ledger.admission import Room
 from benchflow_client.ledger.base import Claim, JobHeader, Ledger
 from benchflow_client.schema.trial import Receipt
 
@@ -26,6 +28,15 @@ def receipt(index: int, *, outcome: str = "passed", reward: float | None = 1.0) 
 
 def claim(ledger: Ledger, index: int, *, owner: str = "w", ttl_s: float = TTL_S, attempts: int = 3) -> Claim:
     return ledger.claim("j", index, owner=owner, ttl_s=ttl_s, max_attempts=attempts)
+
+
+def release(ledger: Ledger, job: str, *, limit: int) -> list[int]:
+    """Admit trials of one job to a queue with room for any number."""
+    try:
+        room = Room(ledger.header(job).queue, 10_000)
+    except JobNotFoundError:
+        return []
+    return [trial.index for trial in ledger.admit(room, limit=limit, only=job).trials]
 
 
 def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:

@@ -17,6 +17,7 @@ from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.memory import MemoryLedger
 from benchflow_client.store.documents import write_document
 from benchflow_client.store.layout import plan_key
+from benchflow_workers.admission import Admitter
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
@@ -98,7 +99,7 @@ class Station:
     def another(self, name: str) -> Deliveries:
         """Return the deliveries of a second worker on the same ledger and store."""
         return Deliveries(
-            self.ledger, self.world.store, self.keeper, self.dispatcher, self.jobs, self.world.parts, name,
+            self.ledger, self.world.store, self.keeper, self.dispatcher, self.deliveries.admitter, self.jobs, self.world.parts, name,
             self.deliveries.scratch,
         )  # fmt: skip
 
@@ -141,7 +142,9 @@ def station(world: World, *, ttl_s: float = 30.0, name: str = "box/1") -> Genera
     scratch.mkdir()
     write_document(world.store, plan_key(world.plan.job), world.plan)
     memory.open_job(job_header(world.plan, owner="ana"))
-    deliveries = Deliveries(ledger, world.store, keeper, dispatcher, jobs, world.parts, name, scratch)
+    deliveries = Deliveries(
+        ledger, world.store, keeper, dispatcher, Admitter(dispatcher, jobs), jobs, world.parts, name, scratch
+    )
     here = Station(
         world, memory, ledger, keeper, dispatcher, jobs, deliveries, app, memory.header(world.plan.job), clock
     )

@@ -22,6 +22,11 @@ class FailureKind:
     is_retried: bool  # another attempt may end differently
     next_step: str  # `{job}` and `{task}` are filled in
 
+    @property
+    def is_permanent(self) -> bool:
+        """Whether every trial of the job would fail alike: what it was set up with is wrong."""
+        return self.fault is Fault.SETUP and not self.is_retried
+
 
 def _kind(
     label: str, category: str, fault: Fault, next_step: str, *, is_retried: bool = False

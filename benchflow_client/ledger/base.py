@@ -7,10 +7,11 @@ is at-least-once; the first commit with a valid fence is the only one that count
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from benchflow_client.ledger.admission import Admission, Budget, Limit, Room, Spent
 from benchflow_client.schema.trial import Receipt
 
 
@@ -20,6 +21,7 @@ class JobState(StrEnum):
     OPEN = "open"  # trials are released as slots come free
     PAUSED = "paused"  # nothing is released; running trials go on
     CANCELLING = "cancelling"  # no new trials; running ones are told to stop
+    STOPPING = "stopping"  # by budget or breaker: no new trials; running ones go on
     CLOSED = "closed"  # every trial has a receipt and the summary is written
 
 
@@ -38,6 +40,11 @@ class JobHeader:
     title: str  # what it runs, for tables
     created_at: float  # seconds since the epoch, ledger clock; 0 = set on opening
     epoch: int = 0  # how often the job was reopened; changes group_id
+    weight: float = 1.0  # share of the fleet beside other jobs
+    priority: int = 5  # 0 to 9; the higher goes first
+    lanes: tuple[tuple[str, ...], ...] = ((),)  # buckets of trial i: those of lane i modulo their number
+    breaker: int = 0  # equal permanent failures in a row that stop the job; 0 = never
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,11 @@ class JobProgress:
     last_finished_at: float  # seconds since the epoch; 0 = nothing finished
     paused_by: str = ""  # who paused; empty = it is not paused
     pause_reason: str = ""  # why; may be empty
+    stop_cause: str = ""  # what stopped the job before its end, a `Cause` or `failures`; empty = nothing
+    stop_code: str = ""  # failure code that tripped the breaker
+    spent: Spent = field(default_factory=Spent)
+    retry_codes: Mapping[str, int] = field(default_factory=dict)  # failure code -> executions it cost
+    cancelled_trials: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # index -> who, why
 
     @property
     def finished(self) -> int:
@@ -84,7 +96,7 @@ class ClaimStatus(StrEnum):
     FINISHED = "finished"  # somebody committed; the receipt is attached
     BUSY = "busy"  # somebody else's lease is alive
     EXHAUSTED = "exhausted"  # every attempt is used; the caller holds the lease to say so
-    CANCELLED = "cancelled"  # the job is cancelled; the caller holds the lease to say so
+    CANCELLED = "cancelled"  # the job or the trial is cancelled; the caller holds the lease to say so
     PAUSED = "paused"  # the job is paused; the trial waits for its release
     UNKNOWN = "unknown"  # no such job, or it is closed and forgotten
 
@@ -96,7 +108,7 @@ class Claim:
     status: ClaimStatus
     fence: int = 0  # higher than every fence given before for this trial
     attempt: int = 0  # 1 for the first execution
-    epoch: int = 0  # the job's; a caller with an older header must read it anew
+    group_id: str = ""  # of the job's present chord; a caller with another one must read the job anew
     receipt: Receipt | None = None
 
 
@@ -114,6 +126,16 @@ class Commit:
 
     status: CommitStatus
     receipt: Receipt | None
+    is_last: bool = False  # every trial of the job has a receipt now
+    state: JobState = JobState.OPEN  # of the job after this commit
+
+
+class TrialCancel(StrEnum):
+    """Answer to the wish to cancel one trial."""
+
+    RUNNING = "running"  # its worker is told at its next renewal
+    WAITING = "waiting"  # it has a cancelled receipt now; publish it, so that its chord counts it
+    FINISHED = "finished"  # it has a receipt already
 
 
 class Return(StrEnum):
@@ -135,6 +157,11 @@ class WorkerRecord:
     state: str  # healthy, draining
     since: float  # seconds since the epoch
     note: str = ""  # who drains it and why
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it takes no new trials."""
+        return self.state == "draining"
 
 
 class RenewStatus(StrEnum):
@@ -182,13 +209,34 @@ class Ledger(Protocol):
         """Return what was fixed when the job opened."""
         ...
 
-    def release(self, job: str, *, limit: int) -> Sequence[int]:
-        """Take at most `limit` waiting trials that may start now and mark them released.
+    def admit(self, room: Room, *, limit: int, only: str = "") -> Admission:
+        """Choose at most `limit` waiting trials of a queue that may start now and mark them released.
 
-        Guarantees: each index is given to one caller only until it is returned,
-        finished or found overdue; released and unfinished trials never exceed the
-        job's concurrency; a job that is not open releases nothing.
+        Args:
+            room: The queue, and how much may be in flight on it.
+            limit: Trials at most.
+            only: Take trials of this job alone, leaving room for what others deserve; empty = any.
+
+        Guarantees: each trial is given to one caller only until it is returned, finished
+        or found overdue; no job's concurrency, budget or bucket's limit is passed, however
+        many callers there are; a job that is not open releases nothing. See `ledger.admission`.
         """
+        ...
+
+    def waiting(self, job: str, room: Room) -> Mapping[str, int]:
+        """Return how many trials of a job wait for what; see `ledger.admission.Cause`."""
+        ...
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return the limits of the fleet by bucket."""
+        ...
+
+    def set_limit(self, bucket: str, limit: Limit | None) -> None:
+        """Set what a bucket may use, from the next admission on; None = no limit."""
+        ...
+
+    def set_budget(self, job: str, budget: Budget) -> None:
+        """Replace a job's budget; what it has spent stays, a deadline counts from now."""
         ...
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
@@ -207,7 +255,16 @@ class Ledger(Protocol):
         """Record what a running trial is doing; ignored when the fence is old."""
         ...
 
-    def give_back(self, job: str, index: int, *, fence: int, reason: Return, delay_s: float) -> bool:
+    def give_back(
+        self,
+        job: str,
+        index: int,
+        *,
+        fence: int,
+        reason: Return,
+        delay_s: float,
+        failed: Receipt | None = None,
+    ) -> bool:
         """End a lease without a receipt; the trial waits again.
 
         Args:
@@ -216,14 +273,23 @@ class Ledger(Protocol):
             fence: The lease's fence.
             reason: See `Return`.
             delay_s: Seconds before a retry may be released; 0 for a drain.
+            failed: What the attempt used; None = unknown, and charged as reserved.
 
         Returns:
             False when the lease was already lost.
         """
         ...
 
-    def commit(self, job: str, receipt: Receipt, *, fence: int) -> Commit:
-        """Hand in a receipt; the first one with a valid fence counts, for ever."""
+    def commit(self, job: str, receipt: Receipt, *, fence: int, is_permanent: bool = False) -> Commit:
+        """Hand in a receipt; the first one with a valid fence counts, for ever.
+
+        Args:
+            job: The job.
+            receipt: The receipt.
+            fence: The lease's fence.
+            is_permanent: Another trial would fail the same way; enough of these in a row
+                stop the job.
+        """
         ...
 
     def cancel(self, job: str, *, by: str, reason: str) -> bool:
@@ -232,6 +298,10 @@ class Ledger(Protocol):
         Guarantees: no trial is released afterwards; those under a lease are told at
         their next renewal.
         """
+        ...
+
+    def cancel_trial(self, job: str, index: int, *, by: str, reason: str) -> TrialCancel:
+        """Cancel one trial of a job that is not closed."""
         ...
 
     def pause(self, job: str, *, by: str, reason: str) -> bool:
@@ -247,7 +317,8 @@ class Ledger(Protocol):
 
         Args:
             job: The job.
-            indices: Trials whose receipts are dropped; those without one are passed over.
+            indices: Trials whose receipts are dropped; those without one are passed over. What they
+                used stays spent.
             group_id: Celery group of the new chord.
 
         Returns:
@@ -255,11 +326,11 @@ class Ledger(Protocol):
         """
         ...
 
-    def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
-        """Return at most `limit` trials of a cancelled job that nobody holds or will claim.
+    def sweep(self, job: str, *, limit: int) -> int:
+        """Commit a receipt for at most `limit` trials that nobody holds, of a job that ends early.
 
-        Guarantees: each is handed out under a fence of 0 that `commit` accepts, so that
-        the caller can commit a cancelled receipt; safe when two callers do it at once.
+        They count as cancelled or, of a job that stopped by itself, as not started.
+        Returns how many; safe when two callers do it at once.
         """
         ...
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from benchflow_client.errors import JobExistsError, JobNotFoundError
+from benchflow_client.ledger import memory_admission
+from benchflow_client.ledger.admission import Admission, Budget, Limit, Room
 from benchflow_client.ledger.base import (
     Claim,
     ClaimStatus,
@@ -19,41 +21,11 @@ from benchflow_client.ledger.base import (
     RenewStatus,
     Return,
     RunningTrial,
+    TrialCancel,
     WorkerRecord,
 )
+from benchflow_client.ledger.memory_jobs import Job, Trial
 from benchflow_client.schema.trial import Outcome, Receipt
-
-
-@dataclass
-class _Trial:
-    fence: int = 0
-    attempts: int = 0
-    owner: str = ""
-    phase: str = ""
-    started: float = 0.0
-
-
-@dataclass
-class _Job:
-    header: JobHeader
-    state: JobState = JobState.OPEN
-    cursor: int = 0
-    receipts: dict[int, Receipt] = field(default_factory=dict)
-    leases: dict[int, float] = field(default_factory=dict)  # index -> deadline
-    released: dict[int, float] = field(default_factory=dict)  # index -> when
-    returned: dict[int, float] = field(default_factory=dict)  # index -> not before
-    trials: dict[int, _Trial] = field(default_factory=dict)
-    retried: int = 0
-    cancelled_by: str = ""
-    cancel_reason: str = ""
-    paused_by: str = ""
-    pause_reason: str = ""
-    first_started_at: float = 0.0
-    last_finished_at: float = 0.0
-
-    def holds(self, index: int, fence: int) -> bool:
-        trial = self.trials.get(index)
-        return index in self.leases and trial is not None and trial.fence == fence
 
 
 class MemoryLedger:
@@ -66,9 +38,11 @@ class MemoryLedger:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._workers: dict[str, tuple[WorkerRecord, float]] = {}
         self._roles: dict[str, tuple[str, float]] = {}
+        self._limits: dict[str, Limit] = {}
+        self._used_until: dict[tuple[str, str], float] = {}
 
     def ping(self) -> None:
         """Do nothing: memory always answers."""
@@ -87,15 +61,20 @@ class MemoryLedger:
                 raise JobExistsError(
                     f"A job named {header.job!r} is already recorded.", hint="Choose another --job-name."
                 )
-            self._jobs[header.job] = _Job(replace(header, created_at=self._clock()))
+            known = self._jobs[header.job] = Job(replace(header, created_at=self._clock()))
+            known.deadline_at = self._deadline(header.budget)
 
     def restore_job(self, header: JobHeader, receipts: Sequence[Receipt]) -> None:
         """Record a job the ledger has lost, paused."""
         self.open_job(header)
         with self._lock:
             known = self._jobs[header.job]
-            known.state, known.cursor = JobState.PAUSED, header.total
+            known.state = JobState.PAUSED
+            known.cursors.update(dict.fromkeys(range(len(header.lanes)), header.total))
             known.receipts = {receipt.trial_index: receipt for receipt in receipts}
+            for receipt in receipts:
+                known.settle(receipt)
+            known.count_started(len(receipts))
             waiting = set(range(header.total)) - known.receipts.keys()
             known.returned = dict.fromkeys(sorted(waiting), self._clock())
             known.last_finished_at = self._clock()
@@ -105,23 +84,38 @@ class MemoryLedger:
         with self._lock:
             return self._known(job).header
 
-    def release(self, job: str, *, limit: int) -> Sequence[int]:
-        """Take at most `limit` waiting trials that may start now and mark them released."""
+    def admit(self, room: Room, *, limit: int, only: str = "") -> Admission:
+        """Choose waiting trials of a queue that may start now and mark them released."""
+        with self._lock:
+            return memory_admission.admit(self._open(), room, self._round(), limit=limit, only=only)
+
+    def waiting(self, job: str, room: Room) -> Mapping[str, int]:
+        """Return how many trials of a job wait for what."""
         with self._lock:
             known = self._jobs.get(job)
-            if known is None or known.state is not JobState.OPEN:
-                return []
-            now = self._clock()
-            room = min(limit, known.header.concurrency - len(known.leases) - len(known.released))
-            due = sorted((when, str(index), index) for index, when in known.returned.items() if when <= now)
-            out = [index for _, _, index in due[: max(room, 0)]]
-            for index in out:
-                del known.returned[index]
-            while len(out) < room and known.cursor < known.header.total:
-                out.append(known.cursor)
-                known.cursor += 1
-            known.released.update(dict.fromkeys(out, now))
-            return out
+            if known is None or known.state is JobState.CLOSED:
+                return {}
+            return memory_admission.waiting(self._open(), known, room, self._round())
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return the limits of the fleet by bucket."""
+        with self._lock:
+            return dict(sorted(self._limits.items()))
+
+    def set_limit(self, bucket: str, limit: Limit | None) -> None:
+        """Set what a bucket may use, from the next admission on."""
+        with self._lock:
+            self._limits.pop(bucket, None)
+            self._used_until = {key: at for key, at in self._used_until.items() if key[0] != bucket}
+            if limit is not None:
+                self._limits[bucket] = limit
+
+    def set_budget(self, job: str, budget: Budget) -> None:
+        """Replace a job's budget; what it has spent stays."""
+        with self._lock:
+            known = self._known(job)
+            known.header = replace(known.header, budget=budget)
+            known.deadline_at = self._deadline(budget)
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
         """Ask to execute a trial."""
@@ -137,17 +131,24 @@ class MemoryLedger:
             now = self._clock()
             if known.leases.get(index, 0.0) > now:
                 return Claim(ClaimStatus.BUSY)
+            was_leased = index in known.leases
+            if was_leased:
+                known.settle_lost(index, now, is_silent=True)
             if known.state is JobState.PAUSED:
                 known.leases.pop(index, None)
+                known.count_started(-int(known.is_new(index)))
                 known.returned[index] = now
                 return Claim(ClaimStatus.PAUSED)
-            trial = known.trials.setdefault(index, _Trial())
-            status = self._admit(known, trial, max_attempts, now)
+            if known.state is JobState.STOPPING and not was_leased:
+                known.finish_unrun(index, Outcome.NOT_STARTED, now)
+                return Claim(ClaimStatus.FINISHED, receipt=known.receipts[index])
+            trial = known.trials.setdefault(index, Trial())
+            status = known.grant(trial, max_attempts, now)
             trial.fence += 1
             trial.owner, trial.phase, trial.started = owner, "claimed", now
             known.returned.pop(index, None)
             known.leases[index] = now + ttl_s
-            return Claim(status, trial.fence, trial.attempts, known.header.epoch)
+            return Claim(status, trial.fence, trial.attempts, known.header.group_id)
 
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
         """Extend a lease that is still held."""
@@ -156,7 +157,8 @@ class MemoryLedger:
             if known is None or not known.holds(index, fence):
                 return RenewStatus.LOST
             known.leases[index] = self._clock() + ttl_s
-            return RenewStatus.CANCELLED if known.state is JobState.CANCELLING else RenewStatus.HELD
+            is_cancelled = known.state is JobState.CANCELLING or known.trials[index].is_cancelled
+            return RenewStatus.CANCELLED if is_cancelled else RenewStatus.HELD
 
     def is_live(self, job: str, index: int, *, fence: int) -> bool:
         """Return whether a lease is held under this fence now."""
@@ -171,7 +173,16 @@ class MemoryLedger:
             if trial is not None and trial.fence == fence:
                 trial.phase = phase
 
-    def give_back(self, job: str, index: int, *, fence: int, reason: Return, delay_s: float) -> bool:
+    def give_back(
+        self,
+        job: str,
+        index: int,
+        *,
+        fence: int,
+        reason: Return,
+        delay_s: float,
+        failed: Receipt | None = None,
+    ) -> bool:
         """End a lease without a receipt; the trial waits again."""
         with self._lock:
             known = self._jobs.get(job)
@@ -179,6 +190,11 @@ class MemoryLedger:
                 return False
             del known.leases[index]
             trial, now = known.trials[index], self._clock()
+            if failed is None:
+                known.settle_lost(index, now)
+            else:
+                known.settle(failed)
+                known.retry_codes[failed.code] += 1
             if reason is Return.DRAIN:
                 trial.attempts -= 1
                 known.retried -= int(trial.attempts > 0)
@@ -187,31 +203,46 @@ class MemoryLedger:
                 known.returned[index] = now + delay_s
             return True
 
-    def commit(self, job: str, receipt: Receipt, *, fence: int) -> Commit:
+    def commit(self, job: str, receipt: Receipt, *, fence: int, is_permanent: bool = False) -> Commit:
         """Hand in a receipt; the first one with a valid fence counts."""
         with self._lock:
             known, index = self._jobs.get(job), receipt.trial_index
             if known is None:
                 return Commit(CommitStatus.FENCED, None)
             if index in known.receipts:
-                return Commit(CommitStatus.ALREADY, known.receipts[index])
-            is_swept = fence == 0 and known.state is JobState.CANCELLING and index not in known.leases
-            if not is_swept and not known.holds(index, fence):
-                return Commit(CommitStatus.FENCED, None)
-            known.receipts[index] = receipt
-            for place in (known.leases, known.released, known.returned, known.trials):
-                place.pop(index, None)
-            known.last_finished_at = self._clock()
-            return Commit(CommitStatus.COMMITTED, receipt)
+                return Commit(CommitStatus.ALREADY, known.receipts[index], state=known.state)
+            if not known.holds(index, fence):
+                return Commit(CommitStatus.FENCED, None, state=known.state)
+            if receipt.outcome == Outcome.CANCELLED:
+                known.settle_lost(index, self._clock())
+            else:
+                known.settle(receipt)
+            known.finish(receipt, self._clock())
+            known.note_streak(receipt, is_permanent=is_permanent)
+            is_last = len(known.receipts) >= known.header.total
+            return Commit(CommitStatus.COMMITTED, receipt, is_last, known.state)
 
     def cancel(self, job: str, *, by: str, reason: str) -> bool:
         """Ask a job to stop."""
         with self._lock:
             known = self._known(job)
-            if known.state not in {JobState.OPEN, JobState.PAUSED}:
+            if known.state not in {JobState.OPEN, JobState.PAUSED, JobState.STOPPING}:
                 return False
             known.state, known.cancelled_by, known.cancel_reason = JobState.CANCELLING, by, reason
             return True
+
+    def cancel_trial(self, job: str, index: int, *, by: str, reason: str) -> TrialCancel:
+        """Cancel one trial of a job that is not closed."""
+        with self._lock:
+            known = self._known(job)
+            if known.state is JobState.CLOSED or index in known.receipts:
+                return TrialCancel.FINISHED
+            known.cancelled_trials[index] = (by, reason)
+            if index in known.leases:
+                known.trials[index].is_cancelled = True
+                return TrialCancel.RUNNING
+            known.finish_unrun(index, Outcome.CANCELLED, self._clock())
+            return TrialCancel.WAITING
 
     def pause(self, job: str, *, by: str, reason: str) -> bool:
         """Release nothing more until `resume`."""
@@ -243,20 +274,23 @@ class MemoryLedger:
                 epoch = known.header.epoch + 1
                 known.header = replace(known.header, group_id=group_id, epoch=epoch)
                 known.state, known.cancelled_by, known.cancel_reason = JobState.OPEN, "", ""
+                known.stop_cause, known.stop_code, known.streak = "", "", ("", 0)
+                for index in dropped:
+                    known.cancelled_trials.pop(index, None)
             return len(dropped)
 
-    def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
-        """Return trials of a cancelled job that nobody holds or will claim."""
+    def sweep(self, job: str, *, limit: int) -> int:
+        """Commit a receipt for trials that nobody holds, of a job that ends early."""
         with self._lock:
             known = self._jobs.get(job)
-            if known is None or known.state is not JobState.CANCELLING:
-                return []
-            out = [*known.released, *known.returned][:limit]
-            while len(out) < limit and known.cursor < known.header.total:
-                known.returned[known.cursor] = self._clock()
-                out.append(known.cursor)
-                known.cursor += 1
-            return out
+            if known is None or known.state not in {JobState.CANCELLING, JobState.STOPPING}:
+                return 0
+            is_cancelled = known.state is JobState.CANCELLING
+            outcome = Outcome.CANCELLED if is_cancelled else Outcome.NOT_STARTED
+            idle = [*known.released, *known.returned, *known.all_fresh()][:limit]
+            for index in idle:
+                known.finish_unrun(index, outcome, self._clock())
+            return len(idle)
 
     def close_job(self, job: str) -> bool:
         """Mark a job closed."""
@@ -270,28 +304,7 @@ class MemoryLedger:
     def progress(self, job: str) -> JobProgress:
         """Return the counts of a job at one moment."""
         with self._lock:
-            known = self._known(job)
-            receipts = known.receipts.values()
-            outcomes = {
-                outcome.value: sum(receipt.outcome == outcome.value for receipt in receipts)
-                for outcome in Outcome
-            }
-            return JobProgress(
-                header=known.header,
-                state=known.state,
-                outcomes=outcomes,
-                running=len(known.leases),
-                waiting=known.header.total - len(known.leases) - len(known.receipts),
-                released=len(known.released),
-                reward_sum=sum(receipt.reward or 0.0 for receipt in receipts),
-                retried=known.retried,
-                cancelled_by=known.cancelled_by,
-                cancel_reason=known.cancel_reason,
-                paused_by=known.paused_by,
-                pause_reason=known.pause_reason,
-                first_started_at=known.first_started_at,
-                last_finished_at=known.last_finished_at,
-            )
+            return self._known(job).progress()
 
     def running(self, job: str) -> Sequence[RunningTrial]:
         """Return the trials under a lease now, oldest first."""
@@ -327,6 +340,7 @@ class MemoryLedger:
             out = [index for index, when in known.released.items() if when <= now - unclaimed_s]
             expired = [index for index, until in known.leases.items() if until <= now]
             for index in expired:
+                known.settle_lost(index, now, is_silent=True)
                 del known.leases[index]
             out += expired
             known.released.update(dict.fromkeys(out, now))
@@ -364,20 +378,17 @@ class MemoryLedger:
         with self._lock:
             self._jobs.pop(job, None)
 
-    def _known(self, job: str) -> _Job:
+    def _known(self, job: str) -> Job:
         known = self._jobs.get(job)
         if known is None:
             raise JobNotFoundError(f"No job {job!r} on this fleet.", hint="`bench jobs` lists them.")
         return known
 
-    @staticmethod
-    def _admit(known: _Job, trial: _Trial, max_attempts: int, now: float) -> ClaimStatus:
-        """Count the attempt where one is left and the job still wants it."""
-        if known.state is JobState.CANCELLING:
-            return ClaimStatus.CANCELLED
-        if trial.attempts >= max_attempts:
-            return ClaimStatus.EXHAUSTED
-        trial.attempts += 1
-        known.retried += int(trial.attempts > 1)
-        known.first_started_at = known.first_started_at or now
-        return ClaimStatus.GRANTED
+    def _open(self) -> Mapping[str, Job]:
+        return {name: job for name, job in self._jobs.items() if job.state is not JobState.CLOSED}
+
+    def _round(self) -> memory_admission.Round:
+        return memory_admission.Round(self._clock(), self._limits, self._used_until)
+
+    def _deadline(self, budget: Budget) -> float | None:
+        return None if budget.deadline_s is None else self._clock() + budget.deadline_s

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchflow_client.errors import JobExistsError, JobNotFoundError
-from benchflow_client.ledger import scripts
+from benchflow_client.errors import JobExistsError
+from benchflow_client.ledger import admission_scripts, job_scripts, scripts
+from benchflow_client.ledger.admission import Admission, AdmittedTrial, Budget, Limit, Room
 from benchflow_client.ledger.base import (
     Claim,
     ClaimStatus,
@@ -21,10 +22,22 @@ from benchflow_client.ledger.base import (
     RenewStatus,
     Return,
     RunningTrial,
+    TrialCancel,
     WorkerRecord,
 )
 from benchflow_client.ledger.connection import RedisConnection
-from benchflow_client.schema.trial import Outcome, Receipt
+from benchflow_client.ledger.redis_codec import (
+    MS,
+    decode_header,
+    decode_limit,
+    decode_progress,
+    decode_worker,
+    encode_budget,
+    encode_header,
+    encode_limit,
+    encode_usage,
+)
+from benchflow_client.schema.trial import Receipt
 
 CLOSED_JOB_S = 30 * 24 * 3600
 """A closed job is listed for a month; its documents stay in the store."""
@@ -34,7 +47,8 @@ _JOBS = "bf:jobs"
 _OPEN = "bf:open"
 _WORKERS = "bf:workers"
 _WORKER = "bf:worker:"
-_MS = 1000
+_LIMITS = "bf:limits"
+_RATES = "bf:rates"
 _BATCH = 1000  # receipts in one step
 
 
@@ -48,7 +62,9 @@ class RedisLedger:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
         self._scripts: dict[str, Any] = {
-            name: connection.client.register_script(getattr(scripts, name)) for name in scripts.NAMES
+            name: connection.client.register_script(text)
+            for table in (scripts.SCRIPTS, job_scripts.SCRIPTS, admission_scripts.SCRIPTS)
+            for name, text in table.items()
         }
 
     @classmethod
@@ -69,10 +85,14 @@ class RedisLedger:
 
     def open_job(self, header: JobHeader) -> None:
         """Record a new job with all its trials waiting."""
-        fields = asdict(header)
-        del fields["created_at"]
-        pairs = [item for pair in fields.items() for item in pair]
-        is_new = self._run("OPEN", header.job, header.job, *pairs)
+        is_new = self._run(
+            "OPEN",
+            header.job,
+            header.job,
+            len(header.lanes),
+            _deadline(header.budget),
+            *encode_header(header),
+        )
         # The client library repeats a call whose answer was lost: then the job there is this one.
         if not is_new and self.header(header.job).group_id != header.group_id:
             raise JobExistsError(
@@ -91,28 +111,58 @@ class RedisLedger:
     def header(self, job: str) -> JobHeader:
         """Return what was fixed when the job opened."""
         with self._connection.reachable() as client:
-            return _header(job, client.hgetall(_keys(job)[0]))
+            return decode_header(job, client.hgetall(_keys(job)[0]))
 
-    def release(self, job: str, *, limit: int) -> Sequence[int]:
-        """Take at most `limit` waiting trials that may start now and mark them released."""
-        return [int(index) for index in self._run("RELEASE", job, limit)]
+    def admit(self, room: Room, *, limit: int, only: str = "") -> Admission:
+        """Choose waiting trials of a queue that may start now and mark them released."""
+        trials, stopped, wait_ms = self._decide("ADMIT", room.queue, room.messages, limit, only)
+        return Admission(
+            trials=[AdmittedTrial(job, group_id, int(index)) for job, group_id, index in trials],
+            stopped=stopped,
+            wait_s=int(wait_ms) / MS if wait_ms else None,
+        )
+
+    def waiting(self, job: str, room: Room) -> Mapping[str, int]:
+        """Return how many trials of a job wait for what."""
+        return {cause: int(count) for cause, count in self._decide("WAITING", job, room.messages)}
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return the limits of the fleet by bucket."""
+        with self._connection.reachable() as client:
+            texts = client.hgetall(_LIMITS)
+        return {bucket: decode_limit(texts[bucket]) for bucket in sorted(texts)}
+
+    def set_limit(self, bucket: str, limit: Limit | None) -> None:
+        """Set what a bucket may use, from the next admission on."""
+        with self._connection.reachable() as client, client.pipeline() as pipe:
+            pipe.hdel(_RATES, f"{bucket}|starts", f"{bucket}|requests")
+            if limit is None:
+                pipe.hdel(_LIMITS, bucket)
+            else:
+                pipe.hset(_LIMITS, bucket, encode_limit(limit))
+            pipe.execute()
+
+    def set_budget(self, job: str, budget: Budget) -> None:
+        """Replace a job's budget; what it has spent stays."""
+        self.header(job)
+        self._run("SET_BUDGET", job, encode_budget(budget), _deadline(budget))
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
         """Ask to execute a trial."""
-        status, fence, attempt, receipt, *epoch = self._run(
-            "CLAIM", job, index, owner, int(ttl_s * _MS), max_attempts
+        status, fence, attempt, receipt, *group_id = self._run(
+            "CLAIM", job, index, owner, int(ttl_s * MS), max_attempts
         )
         return Claim(
             ClaimStatus(status),
             fence=int(fence),
             attempt=int(attempt),
-            epoch=int(epoch[0]) if epoch else 0,
+            group_id=group_id[0] if group_id else "",
             receipt=Receipt.from_json(receipt) if receipt else None,
         )
 
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
         """Extend a lease that is still held."""
-        return RenewStatus(self._run("RENEW", job, index, fence, int(ttl_s * _MS)))
+        return RenewStatus(self._run("RENEW", job, index, fence, int(ttl_s * MS)))
 
     def is_live(self, job: str, index: int, *, fence: int) -> bool:
         """Return whether a lease is held under this fence now."""
@@ -122,22 +172,42 @@ class RedisLedger:
         """Record what a running trial is doing."""
         self._run("PHASE", job, index, fence, phase)
 
-    def give_back(self, job: str, index: int, *, fence: int, reason: Return, delay_s: float) -> bool:
+    def give_back(
+        self,
+        job: str,
+        index: int,
+        *,
+        fence: int,
+        reason: Return,
+        delay_s: float,
+        failed: Receipt | None = None,
+    ) -> bool:
         """End a lease without a receipt; the trial waits again."""
-        return bool(self._run("GIVE_BACK", job, index, fence, reason.value, int(delay_s * _MS)))
+        used = ("", "", "") if failed is None else encode_usage(failed)
+        is_known, code = int(failed is not None), "" if failed is None else failed.code
+        return bool(
+            self._run("GIVE_BACK", job, index, fence, reason.value, int(delay_s * MS), is_known, *used, code)
+        )
 
-    def commit(self, job: str, receipt: Receipt, *, fence: int) -> Commit:
+    def commit(self, job: str, receipt: Receipt, *, fence: int, is_permanent: bool = False) -> Commit:
         """Hand in a receipt; the first one with a valid fence counts."""
         reward = "" if receipt.reward is None else repr(receipt.reward)
-        status, kept = self._run(
-            "COMMIT", job, receipt.trial_index, fence, receipt.outcome, reward, receipt.to_json()
-        )
-        return Commit(CommitStatus(status), Receipt.from_json(kept) if kept else None)
+        status, kept, is_last, state = self._run(
+            "COMMIT", job, receipt.trial_index, fence, receipt.to_json(), receipt.outcome, reward,
+            receipt.code, int(is_permanent), *encode_usage(receipt),
+        )  # fmt: skip
+        receipt_that_counts = Receipt.from_json(kept) if kept else None
+        return Commit(CommitStatus(status), receipt_that_counts, bool(is_last), JobState(state))
 
     def cancel(self, job: str, *, by: str, reason: str) -> bool:
         """Ask a job to stop."""
         self.header(job)
         return bool(self._run("CANCEL", job, by, reason))
+
+    def cancel_trial(self, job: str, index: int, *, by: str, reason: str) -> TrialCancel:
+        """Cancel one trial of a job that is not closed."""
+        self.header(job)
+        return TrialCancel(self._run("CANCEL_TRIAL", job, index, json.dumps([by, reason])))
 
     def pause(self, job: str, *, by: str, reason: str) -> bool:
         """Release nothing more until `resume`."""
@@ -153,9 +223,9 @@ class RedisLedger:
         """Let finished trials of a closed job wait again, under a new chord."""
         return int(self._run("REOPEN", job, job, group_id, *indices))
 
-    def sweep_cancelled(self, job: str, *, limit: int) -> Sequence[int]:
-        """Return trials of a cancelled job that nobody holds or will claim."""
-        return [int(index) for index in self._run("SWEEP", job, limit)]
+    def sweep(self, job: str, *, limit: int) -> int:
+        """Commit a receipt for trials that nobody holds, of a job that ends early."""
+        return int(self._run("SWEEP", job, limit))
 
     def close_job(self, job: str) -> bool:
         """Mark a job closed."""
@@ -165,30 +235,13 @@ class RedisLedger:
         """Return the counts of a job at one moment."""
         flat, running, released = self._run("PROGRESS", job)
         fields = dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else flat
-        header = _header(job, fields)
-        outcomes = {outcome.value: int(fields.get(f"outcome:{outcome.value}", 0)) for outcome in Outcome}
-        return JobProgress(
-            header=header,
-            state=JobState(fields["state"]),
-            outcomes=outcomes,
-            running=int(running),
-            waiting=header.total - int(running) - sum(outcomes.values()),
-            released=int(released),
-            reward_sum=float(fields.get("reward_sum", 0)),
-            retried=int(fields.get("retried", 0)),
-            cancelled_by=fields.get("cancelled_by", ""),
-            cancel_reason=fields.get("cancel_reason", ""),
-            paused_by=fields.get("paused_by", ""),
-            pause_reason=fields.get("pause_reason", ""),
-            first_started_at=int(fields.get("first_started_at", 0)) / _MS,
-            last_finished_at=int(fields.get("last_finished_at", 0)) / _MS,
-        )
+        return decode_progress(job, fields, running=int(running), released=int(released))
 
     def running(self, job: str) -> Sequence[RunningTrial]:
         """Return the trials under a lease now, oldest first."""
         rows = self._run("RUNNING", job)
         trials = [
-            RunningTrial(int(index), owner, phase, int(attempts), int(started) / _MS, float(deadline) / _MS)
+            RunningTrial(int(index), owner, phase, int(attempts), int(started) / MS, float(deadline) / MS)
             for index, owner, phase, attempts, started, deadline in rows
         ]
         return sorted(trials, key=lambda trial: (trial.started_at, trial.index))
@@ -218,12 +271,12 @@ class RedisLedger:
 
     def overdue(self, job: str, *, unclaimed_s: float) -> Sequence[int]:
         """Return trials to publish again."""
-        return [int(index) for index in self._run("OVERDUE", job, int(unclaimed_s * _MS))]
+        return [int(index) for index in self._run("OVERDUE", job, int(unclaimed_s * MS))]
 
     def announce(self, worker: WorkerRecord, *, ttl_s: float) -> None:
         """Record that a worker is alive, for `ttl_s` seconds."""
         with self._connection.reachable() as client, client.pipeline() as pipe:
-            pipe.set(_WORKER + worker.name, json.dumps(asdict(worker)), px=int(ttl_s * _MS))
+            pipe.set(_WORKER + worker.name, json.dumps(asdict(worker)), px=int(ttl_s * MS))
             pipe.sadd(_WORKERS, worker.name)
             pipe.execute()
 
@@ -242,11 +295,11 @@ class RedisLedger:
             gone = [name for name, text in zip(names, texts, strict=True) if text is None]
             if gone:
                 client.srem(_WORKERS, *gone)
-        return [_worker(text) for text in texts if text is not None]
+        return [decode_worker(text) for text in texts if text is not None]
 
     def lead(self, role: str, name: str, *, ttl_s: float) -> bool:
         """Take or keep a role that one at a time has."""
-        key, ttl_ms = f"bf:role:{role}", int(ttl_s * _MS)
+        key, ttl_ms = f"bf:role:{role}", int(ttl_s * MS)
         with self._connection.reachable() as client:
             if client.set(key, name, nx=True, px=ttl_ms):
                 return True
@@ -263,6 +316,14 @@ class RedisLedger:
         with self._connection.reachable():
             return self._scripts[script](keys=list(_keys(job)), args=list(args))
 
+    def _decide(self, script: str, *args: object) -> Any:
+        with self._connection.reachable():
+            return self._scripts[script](keys=[_OPEN, _LIMITS, _RATES], args=list(args))
+
+
+def _deadline(budget: Budget) -> object:
+    return "" if budget.deadline_s is None else budget.deadline_s
+
 
 def _keys(job: str) -> tuple[str, ...]:
     base = f"bf:{{{job}}}"
@@ -271,35 +332,8 @@ def _keys(job: str) -> tuple[str, ...]:
         f"{base}:receipts",
         f"{base}:leases",
         f"{base}:released",
-        f"{base}:returned",
+        f"{base}:returned:",
         f"{base}:t:",
         _JOBS,
         _OPEN,
     )
-
-
-def _header(job: str, fields: dict[str, str]) -> JobHeader:
-    if not fields:
-        raise JobNotFoundError(f"No job {job!r} on this fleet.", hint="`bench jobs` lists them.")
-    return JobHeader(
-        job=job,
-        total=int(fields["total"]),
-        concurrency=int(fields["concurrency"]),
-        max_attempts=int(fields["max_attempts"]),
-        owner=fields["owner"],
-        queue=fields["queue"],
-        group_id=fields["group_id"],
-        body_id=fields["body_id"],
-        title=fields["title"],
-        created_at=int(fields["created_at"]) / _MS,
-        epoch=int(fields.get("epoch", 0)),
-    )
-
-
-def _worker(text: str) -> WorkerRecord:
-    fields = json.loads(text)
-    return WorkerRecord(**{
-        **fields,
-        "queues": tuple(fields["queues"]),
-        "sandboxes": tuple(fields["sandboxes"]),
-    })

@@ -1,93 +1,87 @@
-"""The ledger's atomic steps as Lua; each one runs whole on the Redis server, on its clock.
+"""The ledger's atomic steps on a trial as Lua; each one runs whole on the Redis server, on its clock.
 
 Keys of a job, in the order every script gets them:
     1 header (hash)  2 receipts (hash: index -> receipt)  3 leases (zset: index -> deadline, ms)
-    4 released (zset: index -> when, ms)  5 returned (zset: index -> not before, ms)
-    6 prefix of the trial records (hash each: fence, attempts, owner, phase, started)
+    4 released (zset: index -> when, ms)  5 prefix of the returned (zset each lane: index -> not before, ms)
+    6 prefix of the trial records (hash each: fence, attempts, owner, phase, started, cancelled)
     7 all jobs (zset: job -> when it opened, ms)  8 jobs that are not closed (set)
-A trial is in exactly one place: not yet released (index >= cursor), returned, released,
-leased, or finished (it has a receipt; its record is gone).
+A trial is in exactly one place: not yet released (its position in its lane >= the lane's cursor),
+returned, released, leased, or finished (it has a receipt; its record is gone). Trial i is in lane
+i modulo the number of lanes.
 """
 
 from __future__ import annotations
 
-_NOW = """
+PRELUDE = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local H, R, L, Q, W, T, J, O = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local state = redis.call('HGET', H, 'state')
-"""
+local head = redis.call('HMGET', H, 'state', 'width')
+local state, width = head[1], tonumber(head[2] or 1)
 
-# ARGV: job, then field and value pairs of the header.
-OPEN = (
-    _NOW
-    + """
-if state then return 0 end
-redis.call('HSET', H, 'state', 'open', 'cursor', 0, 'created_at', now)
-for i = 2, #ARGV, 2 do redis.call('HSET', H, ARGV[i], ARGV[i + 1]) end
-redis.call('ZADD', J, now, ARGV[1])
-redis.call('SADD', O, ARGV[1])
-return 1
-"""
-)
+local function lane_of(i) return W .. (tonumber(i) % width) end
 
-# ARGV: receipts. A receipt is a JSON array: index, outcome, reward, ...
-RESTORE = (
-    _NOW
-    + """
-for _, text in ipairs(ARGV) do
-  local receipt = cjson.decode(text)
-  redis.call('HSET', R, receipt[1], text)
-  redis.call('ZREM', W, receipt[1])
-  redis.call('HINCRBY', H, 'outcome:' .. receipt[2], 1)
-  if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', receipt[3]) end
-end
-redis.call('HSET', H, 'last_finished_at', now)
-return #ARGV
-"""
-)
-
-# Every trial of a paused job that is not finished waits.
-WAIT_ALL = (
-    _NOW
-    + """
-local total = tonumber(redis.call('HGET', H, 'total'))
-for i = 0, total - 1 do redis.call('ZADD', W, now, i) end
-redis.call('HSET', H, 'cursor', total, 'state', 'paused')
-return total
-"""
-)
-
-# ARGV: limit. Returns the indices to publish.
-RELEASE = (
-    _NOW
-    + """
-if state ~= 'open' then return {} end
-local h = redis.call('HMGET', H, 'total', 'concurrency', 'cursor')
-local total, cursor = tonumber(h[1]), tonumber(h[3])
-local room = tonumber(h[2]) - redis.call('ZCARD', L) - redis.call('ZCARD', Q)
-room = math.min(room, tonumber(ARGV[1]))
-local out = {}
-if room > 0 then
-  for _, i in ipairs(redis.call('ZRANGEBYSCORE', W, '-inf', now, 'LIMIT', 0, room)) do
-    redis.call('ZREM', W, i)
-    redis.call('ZADD', Q, now, i)
-    out[#out + 1] = tonumber(i)
+-- Take a trial out of the returned ones.
+local function leave_returned(i)
+  if redis.call('ZREM', lane_of(i), i) == 1 and redis.call('HEXISTS', T .. i, 'attempts') == 1 then
+    redis.call('HINCRBY', H, 'retrying', -1)
   end
 end
-while #out < room and cursor < total do
-  redis.call('ZADD', Q, now, cursor)
-  out[#out + 1] = cursor
-  cursor = cursor + 1
-end
-redis.call('HSET', H, 'cursor', cursor)
-return out
-"""
-)
 
-# ARGV: index, owner, ttl ms, max attempts. Returns status, fence, attempt, receipt.
+-- Let a trial wait until a moment.
+local function wait_until(i, at)
+  redis.call('ZADD', lane_of(i), at, i)
+  if redis.call('HEXISTS', T .. i, 'attempts') == 1 then redis.call('HINCRBY', H, 'retrying', 1) end
+end
+
+-- Count what an attempt used; texts, '' = unknown.
+local function settle(usd, tokens, seconds)
+  redis.call('HINCRBY', H, 'settled', 1)
+  for _, item in ipairs({{'usd', usd}, {'tokens', tokens}, {'s', seconds}}) do
+    local name, text = item[1], item[2]
+    if text == '' then
+      redis.call('HINCRBY', H, 'unknown_' .. name, 1)
+    else
+      redis.call('HINCRBYFLOAT', H, 'spent_' .. name, text)
+      if tonumber(text) > tonumber(redis.call('HGET', H, 'max_' .. name) or 0) then
+        redis.call('HSET', H, 'max_' .. name, text)
+      end
+    end
+  end
+end
+
+-- Count an attempt of which nothing came back: its time so far, and what was reserved for the rest.
+local function settle_lost(i)
+  local h = redis.call('HMGET', H, 'budget', 'max_usd', 'max_tokens')
+  local budget = h[1] and h[1] ~= '' and cjson.decode(h[1]) or {}
+  local started = tonumber(redis.call('HGET', T .. i, 'started') or now)
+  redis.call('HINCRBYFLOAT', H, 'spent_s', string.format('%.3f', (now - started) / 1000))
+  redis.call('HINCRBYFLOAT', H, 'spent_usd', tostring(budget.trial_cost_usd or h[2] or 0))
+  redis.call('HINCRBYFLOAT', H, 'spent_tokens', tostring(budget.trial_tokens or h[3] or 0))
+end
+
+-- Record that a trial is finished: nothing else of it is left.
+local function finish(i, receipt, outcome)
+  leave_returned(i)
+  redis.call('HSET', R, i, receipt)
+  redis.call('ZREM', L, i)
+  redis.call('ZREM', Q, i)
+  redis.call('DEL', T .. i)
+  redis.call('HINCRBY', H, 'outcome:' .. outcome, 1)
+  redis.call('HSET', H, 'last_finished_at', now)
+end
+
+-- Finish a trial nobody holds, of which there is no result.
+local function finish_unrun(i, outcome)
+  local attempts = tonumber(redis.call('HGET', T .. i, 'attempts') or 0)
+  local receipt = string.format('[%d,"%s",null,"",%d,0.0,null,null,""]', i, outcome, attempts)
+  finish(i, receipt, outcome)
+end
+"""
+
+# ARGV: index, owner, ttl ms, max attempts. Returns status, fence, attempt, receipt, group id.
 CLAIM = (
-    _NOW
+    PRELUDE
     + """
 local i, ttl = ARGV[1], tonumber(ARGV[3])
 if not state then return {'unknown', 0, 0, ''} end
@@ -97,44 +91,55 @@ if receipt then return {'finished', 0, 0, receipt} end
 if state == 'closed' then return {'unknown', 0, 0, ''} end
 local lease = redis.call('ZSCORE', L, i)
 if lease and tonumber(lease) > now then return {'busy', 0, 0, ''} end
+local record = T .. i
+if lease then
+  settle_lost(i)
+  redis.call('HSET', record, 'lost', 1)
+end
 if state == 'paused' then
   redis.call('ZREM', L, i)
-  redis.call('ZADD', W, now, i)
+  if redis.call('HEXISTS', record, 'attempts') == 0 then redis.call('HINCRBY', H, 'admitted', -1) end
+  leave_returned(i)
+  wait_until(i, now)
   return {'paused', 0, 0, ''}
 end
-local record = T .. i
+if state == 'stopping' and not lease then
+  finish_unrun(i, 'not_started')
+  return {'finished', 0, 0, redis.call('HGET', R, i)}
+end
+leave_returned(i)
 local attempts = tonumber(redis.call('HGET', record, 'attempts') or 0)
 local status = 'granted'
-if state == 'cancelling' then status = 'cancelled'
+if state == 'cancelling' or redis.call('HEXISTS', record, 'cancelled') == 1 then status = 'cancelled'
 elseif attempts >= tonumber(ARGV[4]) then status = 'exhausted'
 else
   attempts = redis.call('HINCRBY', record, 'attempts', 1)
   if attempts > 1 then redis.call('HINCRBY', H, 'retried', 1) end
+  if attempts > 1 and redis.call('HDEL', record, 'lost') == 1 then redis.call('HINCRBY', H, 'retry:worker.lost', 1) end
   redis.call('HSETNX', H, 'first_started_at', now)
 end
 local fence = redis.call('HINCRBY', record, 'fence', 1)
 redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now)
-redis.call('ZREM', W, i)
 redis.call('ZADD', L, now + ttl, i)
-return {status, fence, attempts, '', tonumber(redis.call('HGET', H, 'epoch') or 0)}
+return {status, fence, attempts, '', redis.call('HGET', H, 'group_id')}
 """
 )
 
 # ARGV: index, fence, ttl ms.
 RENEW = (
-    _NOW
+    PRELUDE
     + """
-local i = ARGV[1]
-if not redis.call('ZSCORE', L, i) or redis.call('HGET', T .. i, 'fence') ~= ARGV[2] then return 'lost' end
+local i, record = ARGV[1], T .. ARGV[1]
+if not redis.call('ZSCORE', L, i) or redis.call('HGET', record, 'fence') ~= ARGV[2] then return 'lost' end
 redis.call('ZADD', L, now + tonumber(ARGV[3]), i)
-if state == 'cancelling' then return 'cancelled' end
+if state == 'cancelling' or redis.call('HEXISTS', record, 'cancelled') == 1 then return 'cancelled' end
 return 'held'
 """
 )
 
 # ARGV: index, fence, phase.
 PHASE = (
-    _NOW
+    PRELUDE
     + """
 local record = T .. ARGV[1]
 if redis.call('HGET', record, 'fence') == ARGV[2] then redis.call('HSET', record, 'phase', ARGV[3]) end
@@ -142,149 +147,76 @@ return 1
 """
 )
 
-# ARGV: index, fence, reason, delay ms.
+# ARGV: index, fence, reason, delay ms, 1 when what was used is known, cost, tokens, seconds, failure code ('' = unknown).
 GIVE_BACK = (
-    _NOW
+    PRELUDE
     + """
 local i, record = ARGV[1], T .. ARGV[1]
 if not redis.call('ZSCORE', L, i) or redis.call('HGET', record, 'fence') ~= ARGV[2] then return 0 end
 redis.call('ZREM', L, i)
+if ARGV[5] == '1' then settle(ARGV[6], ARGV[7], ARGV[8]) else settle_lost(i) end
+if ARGV[9] ~= '' then redis.call('HINCRBY', H, 'retry:' .. ARGV[9], 1) end
 if ARGV[3] == 'drain' then
   local left = redis.call('HINCRBY', record, 'attempts', -1)
   if left > 0 then redis.call('HINCRBY', H, 'retried', -1) end
   redis.call('ZADD', Q, now, i)
 else
-  redis.call('ZADD', W, now + tonumber(ARGV[4]), i)
+  wait_until(i, now + tonumber(ARGV[4]))
 end
 return 1
 """
 )
 
-# ARGV: index, fence, outcome, reward or '', receipt. Fence 0 = a trial nobody holds, of a cancelled job.
+# ARGV: index, fence, receipt, outcome, reward or '', code, 1 when the failure is permanent,
+# cost, tokens, seconds. Returns status, the receipt that counts, 1 when it is the last, state.
 COMMIT = (
-    _NOW
+    PRELUDE
     + """
 local i, fence = ARGV[1], ARGV[2]
 local receipt = redis.call('HGET', R, i)
-if receipt then return {'already', receipt} end
-if fence == '0' then
-  if state ~= 'cancelling' or redis.call('ZSCORE', L, i) then return {'fenced', ''} end
-elseif redis.call('HGET', T .. i, 'fence') ~= fence or not redis.call('ZSCORE', L, i) then
-  return {'fenced', ''}
+if receipt then return {'already', receipt, 0, state or 'closed'} end
+if redis.call('HGET', T .. i, 'fence') ~= fence or not redis.call('ZSCORE', L, i) then
+  return {'fenced', '', 0, state or 'closed'}
 end
-redis.call('HSET', R, i, ARGV[5])
-redis.call('ZREM', L, i)
-redis.call('ZREM', Q, i)
-redis.call('ZREM', W, i)
-redis.call('DEL', T .. i)
-redis.call('HINCRBY', H, 'outcome:' .. ARGV[3], 1)
-if ARGV[4] ~= '' then redis.call('HINCRBYFLOAT', H, 'reward_sum', ARGV[4]) end
-redis.call('HSET', H, 'last_finished_at', now)
-return {'committed', ARGV[5]}
-"""
-)
-
-# ARGV: by, reason.
-CANCEL = (
-    _NOW
-    + """
-if state ~= 'open' and state ~= 'paused' then return 0 end
-redis.call('HSET', H, 'state', 'cancelling', 'cancelled_by', ARGV[1], 'cancel_reason', ARGV[2])
-return 1
-"""
-)
-
-# ARGV: by, reason.
-PAUSE = (
-    _NOW
-    + """
-if state ~= 'open' then return 0 end
-redis.call('HSET', H, 'state', 'paused', 'paused_by', ARGV[1], 'pause_reason', ARGV[2])
-return 1
-"""
-)
-
-RESUME = (
-    _NOW
-    + """
-if state ~= 'paused' then return 0 end
-redis.call('HSET', H, 'state', 'open')
-redis.call('HDEL', H, 'paused_by', 'pause_reason')
-return 1
-"""
-)
-
-# ARGV: job, group id, then the indices. A receipt is a JSON array: index, outcome, reward, ...
-REOPEN = (
-    _NOW
-    + """
-if state ~= 'closed' then return 0 end
-local count = 0
-for k = 3, #ARGV do
-  local text = redis.call('HGET', R, ARGV[k])
-  if text then
-    local receipt = cjson.decode(text)
-    redis.call('HDEL', R, ARGV[k])
-    redis.call('HINCRBY', H, 'outcome:' .. receipt[2], -1)
-    if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', -receipt[3]) end
-    redis.call('ZADD', W, now, ARGV[k])
-    count = count + 1
+if ARGV[4] == 'cancelled' then settle_lost(i) else settle(ARGV[8], ARGV[9], ARGV[10]) end
+finish(i, ARGV[3], ARGV[4])
+if ARGV[5] ~= '' then redis.call('HINCRBYFLOAT', H, 'reward_sum', ARGV[5]) end
+if ARGV[7] == '1' then
+  local h = redis.call('HMGET', H, 'streak_code', 'streak', 'breaker')
+  local streak = h[1] == ARGV[6] and tonumber(h[2] or 0) + 1 or 1
+  redis.call('HSET', H, 'streak_code', ARGV[6], 'streak', streak)
+  local breaker = tonumber(h[3] or 0)
+  if breaker > 0 and streak >= breaker and (state == 'open' or state == 'paused') then
+    state = 'stopping'
+    redis.call('HSET', H, 'state', state, 'stop_cause', 'failures', 'stop_code', ARGV[6])
   end
+elseif ARGV[4] ~= 'cancelled' then
+  redis.call('HSET', H, 'streak', 0)
 end
-if count == 0 then return 0 end
-redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[2])
-redis.call('SADD', O, ARGV[1])
-redis.call('HDEL', H, 'cancelled_by', 'cancel_reason')
-redis.call('HINCRBY', H, 'epoch', 1)
-for _, key in ipairs({H, R, L, Q, W}) do redis.call('PERSIST', key) end
-return count
+local is_last = redis.call('HLEN', R) >= tonumber(redis.call('HGET', H, 'total'))
+return {'committed', ARGV[3], is_last and 1 or 0, state}
 """
 )
 
-# ARGV: limit. Returns indices that nobody holds and nobody will claim.
-SWEEP = (
-    _NOW
+# ARGV: index, who and why as JSON.
+CANCEL_TRIAL = (
+    PRELUDE
     + """
-if state ~= 'cancelling' then return {} end
-local limit, out = tonumber(ARGV[1]), {}
-for _, zset in ipairs({Q, W}) do
-  if #out < limit then
-    for _, i in ipairs(redis.call('ZRANGE', zset, 0, limit - #out - 1)) do out[#out + 1] = tonumber(i) end
-  end
+local i = ARGV[1]
+if not state or state == 'closed' or redis.call('HEXISTS', R, i) == 1 then return 'finished' end
+redis.call('HSET', H, 'cancelled:' .. i, ARGV[2])
+local lease = redis.call('ZSCORE', L, i)
+if lease then
+  redis.call('HSET', T .. i, 'cancelled', 1)
+  return 'running'
 end
-local h = redis.call('HMGET', H, 'total', 'cursor')
-local total, cursor = tonumber(h[1]), tonumber(h[2])
-while #out < limit and cursor < total do
-  redis.call('ZADD', W, now, cursor)
-  out[#out + 1] = cursor
-  cursor = cursor + 1
-end
-redis.call('HSET', H, 'cursor', cursor)
-return out
-"""
-)
-
-# ARGV: seconds a closed job is remembered, job.
-CLOSE = (
-    _NOW
-    + """
-if not state or state == 'closed' then return 0 end
-redis.call('HSET', H, 'state', 'closed')
-redis.call('SREM', O, ARGV[2])
-for _, key in ipairs({H, R, L, Q, W}) do redis.call('EXPIRE', key, ARGV[1]) end
-return 1
-"""
-)
-
-PROGRESS = (
-    _NOW
-    + """
-return {redis.call('HGETALL', H), redis.call('ZCARD', L), redis.call('ZCARD', Q)}
+finish_unrun(i, 'cancelled')
+return 'waiting'
 """
 )
 
 RUNNING = (
-    _NOW
+    PRELUDE
     + """
 local out = {}
 for _, i in ipairs(redis.call('ZRANGE', L, 0, -1)) do
@@ -297,12 +229,14 @@ return out
 
 # ARGV: unclaimed ms. Leases that ran out become released again; both kinds are due for a message.
 OVERDUE = (
-    _NOW
+    PRELUDE
     + """
 local out = {}
 for _, i in ipairs(redis.call('ZRANGEBYSCORE', Q, '-inf', now - tonumber(ARGV[1]))) do out[#out + 1] = tonumber(i) end
 for _, i in ipairs(redis.call('ZRANGEBYSCORE', L, '-inf', now)) do
   redis.call('ZREM', L, i)
+  settle_lost(i)
+  redis.call('HSET', T .. i, 'lost', 1)
   out[#out + 1] = tonumber(i)
 end
 for _, i in ipairs(out) do redis.call('ZADD', Q, now, i) end
@@ -310,23 +244,9 @@ return out
 """
 )
 
-# ARGV: job.
-FORGET = (
-    _NOW
-    + """
-for _, zset in ipairs({L, Q, W}) do
-  for _, i in ipairs(redis.call('ZRANGE', zset, 0, -1)) do redis.call('DEL', T .. i) end
-end
-redis.call('DEL', H, R, L, Q, W)
-redis.call('ZREM', J, ARGV[1])
-redis.call('SREM', O, ARGV[1])
-return 1
-"""
-)
-
 # ARGV: index, fence.
 LIVE = (
-    _NOW
+    PRELUDE
     + """
 local lease = redis.call('ZSCORE', L, ARGV[1])
 if not lease or tonumber(lease) <= now then return 0 end
@@ -334,8 +254,15 @@ return redis.call('HGET', T .. ARGV[1], 'fence') == ARGV[2] and 1 or 0
 """
 )
 
-NAMES = (
-    "OPEN", "RELEASE", "CLAIM", "RENEW", "PHASE", "GIVE_BACK", "COMMIT", "CANCEL", "SWEEP", "CLOSE",
-    "PROGRESS", "RUNNING", "OVERDUE", "FORGET", "LIVE", "PAUSE", "RESUME", "REOPEN", "RESTORE", "WAIT_ALL",
-)  # fmt: skip
-"""The scripts by name."""
+SCRIPTS = {
+    "CLAIM": CLAIM,
+    "RENEW": RENEW,
+    "PHASE": PHASE,
+    "GIVE_BACK": GIVE_BACK,
+    "COMMIT": COMMIT,
+    "CANCEL_TRIAL": CANCEL_TRIAL,
+    "RUNNING": RUNNING,
+    "OVERDUE": OVERDUE,
+    "LIVE": LIVE,
+}
+"""The steps by name."""

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.errors import UsageError
 from benchflow_client.schema.failure import Fault
-from benchflow_client.schema.trial import SCORED, Outcome, Receipt
+from benchflow_client.schema.plan import Plan
+from benchflow_client.schema.trial import NOT_RUN, SCORED, Outcome, Receipt
 
 GROUPS: dict[str, frozenset[str]] = {
-    "unscored": frozenset(set(Outcome) - SCORED - {Outcome.CANCELLED}),
+    "unscored": frozenset(set(Outcome) - SCORED - NOT_RUN),
     "errored": frozenset({Outcome.ERRORED, Outcome.VERIFIER_ERRORED}),
     "cancelled": frozenset({Outcome.CANCELLED}),
+    "not_started": frozenset({Outcome.NOT_STARTED}),
 }
 """Words for groups of outcomes; `unscored` is every trial that ended without a verdict."""
 
@@ -35,6 +37,21 @@ def select_retries(receipts: Iterable[Receipt], what: Sequence[str]) -> list[int
                 hint=f"Groups: {', '.join(GROUPS)}. Codes stand in `bench results JOB --failed`.",
             )
     return sorted(receipt.trial_index for receipt in receipts if _is_wanted(receipt, what))
+
+
+def find_trial(plan: Plan, trial: str) -> int:
+    """Return the position of the trial with an id.
+
+    Raises:
+        UsageError: The job has no such trial.
+    """
+    for index in range(plan.size):
+        if plan.trial(index).id == trial:
+            return index
+    raise UsageError(
+        f"Job {plan.job!r} has no trial {trial!r}.",
+        hint=f"Its trials are named like {plan.trial(0).id}: bench results {plan.job} --trials",
+    )
 
 
 def _is_wanted(receipt: Receipt, what: Sequence[str]) -> bool:

@@ -75,6 +75,55 @@ class JobSpec(Record):
         le=20,
         description="Executions of one trial at most, counting those lost to infrastructure.",
     )
+    weight: float = Field(
+        default=1.0, gt=0, le=1000, allow_inf_nan=False, description="Share of the fleet beside other jobs."
+    )
+    priority: int = Field(
+        default=5,
+        ge=0,
+        le=9,
+        description="Before other jobs' trials: 9 goes first, 0 when nothing else waits.",
+    )
+    max_cost_usd: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Start no trial that could spend more than so many US dollars; None = no cap.",
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=0, description="Start no trial that could use more tokens; None = no cap."
+    )
+    max_sandbox_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Start no trial that could use more seconds of all trials together; None = no cap.",
+    )
+    max_trials: int | None = Field(
+        default=None, ge=0, description="Start so many trials at most; None = all of them."
+    )
+    deadline_s: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Start nothing later than so many seconds after submission; None = no deadline.",
+    )
+    trial_cost_usd: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="US dollars reserved for a running trial; None = the dearest so far, the first runs alone.",
+    )
+    trial_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens reserved for a running trial; None = the most so far, the first runs alone.",
+    )
+    stop_after_failures: int = Field(
+        default=5,
+        ge=0,
+        description="Stop after so many equal failures in a row that would repeat; 0 = never.",
+    )
     job_name: str | None = Field(
         default=None,
         pattern=JOB_NAME_PATTERN,

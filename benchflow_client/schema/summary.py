@@ -24,18 +24,21 @@ _ALIASES = {"pass": "passed", "fail": "failed", "error": "errored"}
 class Counts(Document):
     """Disjoint buckets of trials; a document whose buckets do not add up is refused."""
 
-    total: int = Field(ge=0, description="Planned trials; the sum of the seven buckets.")
+    total: int = Field(ge=0, description="Planned trials; the sum of the eight buckets.")
     passed: int = Field(ge=0, description="Trials with reward 1.")
     failed: int = Field(ge=0, description="Scored trials below 1.")
     errored: int = Field(ge=0, description="Ended before a verdict, not the verifier's doing.")
     verifier_errored: int = Field(ge=0, description="The verifier reached no verdict.")
     unscored: int = Field(ge=0, description="Ended well, but nothing was there to score.")
     cancelled: int = Field(ge=0, description="Stopped by a person.")
+    not_started: int = Field(
+        default=0, ge=0, description="Not run, because the job stopped: budget, deadline, circuit breaker."
+    )
     unfinished: int = Field(default=0, ge=0, description="No receipt yet; 0 once the job is closed.")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        buckets = self.scored + self.without_verdict + self.cancelled + self.unfinished
+        buckets = self.scored + self.without_verdict + self.cancelled + self.not_started + self.unfinished
         if buckets != self.total:
             raise ValueError(f"the buckets hold {buckets} trials, but total is {self.total}")
         return self
@@ -52,7 +55,7 @@ class Counts(Document):
 
     @property
     def counted(self) -> int:
-        """Denominator of the score: every trial that ended and that nobody stopped."""
+        """Denominator of the score: every trial that ended by itself."""
         return self.scored + self.without_verdict
 
 
@@ -126,6 +129,23 @@ class Retries(Document):
     codes: dict[str, int] = Field(
         default_factory=dict, description="Final failure code of those that did not -> trials."
     )
+    causes: dict[str, int] = Field(
+        default_factory=dict, description="Failure code -> executions it cost; empty = not known."
+    )
+
+
+class BudgetReport(Document):
+    """What a job was allowed to spend and what it spent: every attempt, those that were lost as well."""
+
+    caps: dict[str, float] = Field(default_factory=dict, description="Cap -> its value; empty = no caps.")
+    cost_usd: float = Field(default=0, ge=0, description="US dollars of the attempts that know theirs.")
+    tokens: int = Field(default=0, ge=0, description="Tokens of the attempts that know theirs.")
+    sandbox_seconds: float = Field(default=0, ge=0, description="Seconds of all attempts.")
+    trials: int = Field(default=0, ge=0, description="Trials that were started.")
+    usd_unknown_attempts: int = Field(default=0, ge=0, description="Attempts whose cost is not known.")
+    tokens_unknown_attempts: int = Field(default=0, ge=0, description="Attempts whose tokens are not known.")
+    stopped: bool = Field(default=False, description="Whether the job stopped before its end.")
+    reason: str = Field(default="", description="Why it stopped; empty = it did not.")
 
 
 class Settings(Record):
@@ -178,6 +198,9 @@ class Summary(Counts):
     avg_total_time_sec: float | None = Field(description="Their mean (s); None = no trial ended.")
     max_total_time_sec: float | None = Field(description="The longest (s); None = no trial ended.")
     retries: Retries = Field(description="Executions beyond the first, all agents.")
+    budget: BudgetReport | None = Field(
+        default=None, description="Caps and what was spent; None = not known, as after a recovery."
+    )
     n_tasks: int = Field(ge=1, description="Tasks in the plan.")
     tasks_digest: str = Field(
         description="SHA-256 over the names and digests of all tasks: equal = the same tasks."

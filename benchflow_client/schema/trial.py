@@ -23,7 +23,11 @@ class Outcome(StrEnum):
     VERIFIER_ERRORED = "verifier_errored"  # the verifier reached no verdict
     UNSCORED = "unscored"  # ended well, but nothing was there to score
     CANCELLED = "cancelled"  # stopped by a person
+    NOT_STARTED = "not_started"  # the job stopped before: budget, deadline, circuit breaker
 
+
+NOT_RUN = frozenset({Outcome.CANCELLED, Outcome.NOT_STARTED})
+"""The outcomes of trials that did not come to their end; no rate counts them."""
 
 SCORED = frozenset({Outcome.PASSED, Outcome.FAILED})
 """The outcomes that have a verdict."""

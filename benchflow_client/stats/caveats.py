@@ -54,6 +54,9 @@ def _left_out(_: Plan, tallies: Sequence[Tally]) -> Iterator[str]:
     stopped = sum(tally.outcomes[Outcome.CANCELLED] for tally in tallies)
     if stopped:
         yield f"{plural(stopped, 'trial')} cancelled and left out of every rate."
+    missing = sum(tally.outcomes[Outcome.NOT_STARTED] for tally in tallies)
+    if missing:
+        yield f"{plural(missing, 'trial')} not started and left out of every rate: the job stopped before."
 
 
 def _partial(_: Plan, tallies: Sequence[Tally]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchflow_client.errors import StoreError
 from benchflow_client.schema.plan import Plan, PlannedAgent
-from benchflow_client.schema.trial import SCORED, Outcome, Receipt
+from benchflow_client.schema.trial import NOT_RUN, SCORED, Outcome, Receipt
 
 __all__ = ["Cause", "Tally", "tally_receipts"]
 
@@ -45,7 +45,7 @@ class Tally:
     @property
     def ended(self) -> int:
         """Trials with a receipt that nobody stopped."""
-        return sum(self.outcomes.values()) - self.outcomes[Outcome.CANCELLED]
+        return sum(self.outcomes.values()) - sum(self.outcomes[outcome] for outcome in NOT_RUN)
 
     @property
     def task_counts(self) -> list[tuple[int, int]]:
@@ -61,13 +61,13 @@ class Tally:
             self.task_scored[task] += 1
             self.task_passed[task] += outcome == Outcome.PASSED
             self._add_reward(reward)
-        if outcome != Outcome.CANCELLED:
+        if outcome not in NOT_RUN:
             self._add_usage(wall_s, cost_usd, tokens)
         if attempts > 1:
             self.retried += attempts - 1
             self.repeated += 1
             self.recovered += is_scored
-        if code or not (is_scored or outcome == Outcome.CANCELLED):
+        if code or not (is_scored or outcome in NOT_RUN):
             self._add_cause(task, outcome, code, attempts)
 
     def _add_reward(self, reward: float | None) -> None:

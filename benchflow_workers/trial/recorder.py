@@ -94,7 +94,19 @@ def outcome_of(rollout: Rollout) -> Outcome:
 def write_attempt(
     store: Store, result: TrialResult, rollout: Rollout, *, folder: Path, redactor: Redactor
 ) -> None:
-    """Write all files of an attempt, then its result.
+    """Write all files of an attempt, then its result; arguments as of `write_artifacts`.
+
+    Raises:
+        StoreError: Nothing says that the attempt finished.
+    """
+    write_artifacts(store, result, rollout, folder=folder, redactor=redactor)
+    write_document(store, result_key(result.job, result.rollout_name), result)
+
+
+def write_artifacts(
+    store: Store, result: TrialResult, rollout: Rollout, *, folder: Path, redactor: Redactor
+) -> None:
+    """Write all files of an attempt but its result: without one, no reader counts it.
 
     Args:
         store: Where to.
@@ -104,7 +116,7 @@ def write_attempt(
         redactor: Masks secrets in all of it.
 
     Raises:
-        StoreError: Nothing says that the attempt finished.
+        StoreError: They could not be put together or stored.
     """
     prefix = attempt_prefix(result.job, result.rollout_name)
     try:
@@ -119,7 +131,6 @@ def write_attempt(
         ) from error
     if folder.is_dir():
         store.put_tree(prefix, folder)
-    write_document(store, result_key(result.job, result.rollout_name), result)
 
 
 def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:

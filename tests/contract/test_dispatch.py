@@ -14,7 +14,7 @@ import redis
 from benchflow_client.broker import CONTROL_QUEUE, LIFETIME_S, SUMMARY, TRIAL, QuietRedisBackend, make_app
 from benchflow_client.dispatch import Dispatcher, job_header, short_args
 from benchflow_client.errors import BrokerError, JobExistsError
-from benchflow_client.ledger.base import ClaimStatus, JobHeader, JobState
+from benchflow_client.ledger.base import ClaimStatus, JobHeader, JobState, WorkerRecord
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
@@ -138,8 +138,11 @@ def test_no_more_is_published_than_may_run_at_once(
     assert dispatcher.depth("null") == 3
 
 
-def test_a_large_window_is_published_whole(client: redis.Redis, dispatcher: Dispatcher) -> None:
+def test_a_large_window_is_published_whole(
+    client: redis.Redis, dispatcher: Dispatcher, ledger: RedisLedger
+) -> None:
     plan = make_plan(tasks=3, tries=400, concurrency=2100)
+    ledger.announce(WorkerRecord("w/1", ("null",), ("null",), 2000, 0, "healthy", 0.0), ttl_s=60)
 
     assert dispatcher.open(header_of(plan), plan) == 2100
     assert client.llen("null") == 2100
@@ -244,8 +247,8 @@ def test_a_cancelled_job_has_a_receipt_for_every_trial_nobody_runs(
     held = ledger.claim(plan.job, 1, owner="w", ttl_s=30, max_attempts=3)
     ledger.cancel(plan.job, by="ana", reason="")
 
-    assert dispatcher.cancel_waiting(header) == 10
-    assert dispatcher.cancel_waiting(header) == 0
+    assert dispatcher.end_waiting(header) == 10
+    assert dispatcher.end_waiting(header) == 0
 
     progress = ledger.progress(plan.job)
     assert (progress.outcomes["passed"], progress.outcomes["cancelled"], progress.running) == (1, 10, 1)
@@ -262,7 +265,7 @@ def test_the_last_cancelled_trial_calls_for_the_summary(
     dispatcher.open(header, plan)
     ledger.cancel(plan.job, by="ana", reason="")
 
-    assert dispatcher.cancel_waiting(header) == 1200
+    assert dispatcher.end_waiting(header) == 1200
     assert client.llen(CONTROL_QUEUE) == 1
     assert ledger.claim(plan.job, 0, owner="w", ttl_s=30, max_attempts=3).status is ClaimStatus.FINISHED
 

@@ -20,7 +20,7 @@ from benchflow_client.ledger.base import (
 )
 from benchflow_client.ledger.connection import address_of
 from benchflow_client.ledger.redis import RedisLedger
-from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, receipt, until
+from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, receipt, release, until
 
 
 def test_new_job_has_every_trial_waiting(ledger: Ledger) -> None:
@@ -48,7 +48,7 @@ def test_unknown_job_is_a_clear_error(ledger: Ledger) -> None:
             read("nothing")
     with pytest.raises(JobNotFoundError):
         ledger.cancel("nothing", by="ana", reason="")
-    assert ledger.release("nothing", limit=5) == []
+    assert release(ledger, "nothing", limit=5) == []
     assert list(ledger.running("nothing")) == []
     assert list(ledger.receipts("nothing")) == []
     assert ledger.claim("nothing", 0, owner="w", ttl_s=1, max_attempts=1).status is ClaimStatus.UNKNOWN
@@ -58,26 +58,26 @@ def test_unknown_job_is_a_clear_error(ledger: Ledger) -> None:
 def test_release_never_exceeds_the_jobs_concurrency(ledger: Ledger) -> None:
     ledger.open_job(header(total=5, concurrency=2))
 
-    assert ledger.release("j", limit=10) == [0, 1]
-    assert ledger.release("j", limit=10) == []
+    assert release(ledger, "j", limit=10) == [0, 1]
+    assert release(ledger, "j", limit=10) == []
     claim(ledger, 0)
-    assert ledger.release("j", limit=10) == []
+    assert release(ledger, "j", limit=10) == []
     ledger.commit("j", receipt(0), fence=1)
-    assert ledger.release("j", limit=10) == [2]
+    assert release(ledger, "j", limit=10) == [2]
     assert ledger.progress("j").released == 2
 
 
 def test_release_hands_out_no_more_than_asked(ledger: Ledger) -> None:
     ledger.open_job(header(total=5, concurrency=5))
 
-    assert ledger.release("j", limit=1) == [0]
-    assert ledger.release("j", limit=0) == []
-    assert ledger.release("j", limit=9) == [1, 2, 3, 4]
+    assert release(ledger, "j", limit=1) == [0]
+    assert release(ledger, "j", limit=0) == []
+    assert release(ledger, "j", limit=9) == [1, 2, 3, 4]
 
 
 def test_claim_gives_a_lease_that_others_find_busy(ledger: Ledger) -> None:
     ledger.open_job(header())
-    ledger.release("j", limit=1)
+    release(ledger, "j", limit=1)
 
     first, second = claim(ledger, 0, owner="a"), claim(ledger, 0, owner="b")
 
@@ -157,7 +157,7 @@ def test_used_up_attempts_are_reported_with_a_lease_to_say_so(ledger: Ledger) ->
 
 def test_drained_trial_keeps_its_message_and_is_not_counted_as_an_attempt(ledger: Ledger) -> None:
     ledger.open_job(header())
-    ledger.release("j", limit=1)
+    release(ledger, "j", limit=1)
     claim(ledger, 0)
 
     assert ledger.give_back("j", 0, fence=1, reason=Return.DRAIN, delay_s=0)
@@ -183,16 +183,16 @@ def test_drain_of_a_second_attempt_takes_the_retry_back(ledger: Ledger) -> None:
 
 def test_retry_waits_its_delay_without_holding_a_slot(ledger: Ledger) -> None:
     ledger.open_job(header(total=3, concurrency=1))
-    ledger.release("j", limit=1)
+    release(ledger, "j", limit=1)
     claim(ledger, 0)
 
     ledger.give_back("j", 0, fence=1, reason=Return.RETRY, delay_s=SHORT_S)
 
-    assert ledger.release("j", limit=1) == [1]
+    assert release(ledger, "j", limit=1) == [1]
     claim(ledger, 1)
     ledger.commit("j", receipt(1), fence=1)
     released: list[int] = []
-    until(lambda: released.extend(ledger.release("j", limit=1)) or released)
+    until(lambda: released.extend(release(ledger, "j", limit=1)) or released)
     assert released[0] in {0, 2}
     assert adds_up(ledger)
 
@@ -209,13 +209,13 @@ def test_phase_of_a_running_trial_is_visible(ledger: Ledger) -> None:
 
 def test_cancel_stops_release_and_tells_running_trials(ledger: Ledger) -> None:
     ledger.open_job(header(total=4, concurrency=2))
-    ledger.release("j", limit=2)
+    release(ledger, "j", limit=2)
     claim(ledger, 0)
 
     assert ledger.cancel("j", by="ana", reason="wrong model")
 
     assert ledger.cancel("j", by="li", reason="") is False
-    assert ledger.release("j", limit=5) == []
+    assert release(ledger, "j", limit=5) == []
     assert ledger.renew("j", 0, fence=1, ttl_s=TTL_S) is RenewStatus.CANCELLED
     progress = ledger.progress("j")
     assert (progress.cancelled_by, progress.cancel_reason) == ("ana", "wrong model")
@@ -224,28 +224,27 @@ def test_cancel_stops_release_and_tells_running_trials(ledger: Ledger) -> None:
 
 def test_sweep_finds_every_trial_of_a_cancelled_job_that_nobody_holds(ledger: Ledger) -> None:
     ledger.open_job(header(total=5, concurrency=2))
-    ledger.release("j", limit=2)
+    release(ledger, "j", limit=2)
     claim(ledger, 0)
-    assert ledger.sweep_cancelled("j", limit=10) == []
+    assert ledger.sweep("j", limit=10) == 0
     ledger.cancel("j", by="ana", reason="")
 
-    swept = sorted(ledger.sweep_cancelled("j", limit=10))
+    assert ledger.sweep("j", limit=10) == 4
 
-    assert swept == [1, 2, 3, 4]
-    for index in swept:
-        done = ledger.commit("j", receipt(index, outcome="cancelled", reward=None), fence=0)
-        assert done.status is CommitStatus.COMMITTED
+    assert [kept.trial_index for kept in ledger.receipts("j")] == [1, 2, 3, 4]
+    assert {kept.outcome for kept in ledger.receipts("j")} == {"cancelled"}
     assert ledger.commit("j", receipt(0, outcome="cancelled"), fence=0).status is CommitStatus.FENCED
-    assert ledger.sweep_cancelled("j", limit=10) == []
+    assert ledger.sweep("j", limit=10) == 0
     assert adds_up(ledger)
 
 
 def test_sweep_is_bounded(ledger: Ledger) -> None:
     ledger.open_job(header(total=9, concurrency=2))
-    ledger.release("j", limit=2)
+    release(ledger, "j", limit=2)
     ledger.cancel("j", by="ana", reason="")
 
-    assert len(ledger.sweep_cancelled("j", limit=4)) == 4
+    assert ledger.sweep("j", limit=4) == 4
+    assert ledger.sweep("j", limit=9) == 5
 
 
 def test_nobody_may_commit_without_a_lease_in_an_open_job(ledger: Ledger) -> None:
@@ -258,7 +257,7 @@ def test_nobody_may_commit_without_a_lease_in_an_open_job(ledger: Ledger) -> Non
 
 def test_overdue_finds_dead_leases_and_lost_messages_once(ledger: Ledger) -> None:
     ledger.open_job(header(total=3, concurrency=3))
-    ledger.release("j", limit=3)
+    release(ledger, "j", limit=3)
     claim(ledger, 0, ttl_s=SHORT_S)
     claim(ledger, 1)
 

@@ -19,6 +19,7 @@ from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.schema.trial import Outcome, Receipt, TrialResult
 from benchflow_client.store.documents import read_document, write_document
 from benchflow_client.store.layout import plan_key, result_key
+from benchflow_workers.admission import Admitter
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.gather import summarize
 from benchflow_workers.jobs import JobBook
@@ -88,7 +89,9 @@ def worker(tmp_path: Path, redis_url: str) -> Iterator[Worker]:
     keeper = LeaseKeeper(ledger, ttl_s=5)
     scratch = tmp_path / "worker"
     scratch.mkdir()
-    deliveries = Deliveries(ledger, world.store, keeper, dispatcher, jobs, parts, "box/1", scratch)
+    deliveries = Deliveries(
+        ledger, world.store, keeper, dispatcher, Admitter(dispatcher, jobs), jobs, parts, "box/1", scratch
+    )
     yield Worker(world, ledger, jobs, deliveries, sandboxes.is_closing)
     keeper.close()
 

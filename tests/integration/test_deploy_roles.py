@@ -24,6 +24,7 @@ from benchflow_client.broker import make_app
 from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.redis import RedisLedger
+from tests.ledgers import release
 
 ROOT = Path(__file__).parents[2]
 START = ROOT / "deploy/redis/start.sh"
@@ -187,7 +188,7 @@ def submit(broker: Broker, name: str) -> None:
     with connect(broker.url("client")) as connection:
         ledger = RedisLedger(RedisConnection(connection))
         ledger.open_job(job)
-        released = list(ledger.release(name, limit=10))
+        released = list(release(ledger, name, limit=10))
         assert released == [0, 1]
         assert ledger.progress(name).waiting == 2
     body = app.signature("summary", args=(name,), queue="control", ignore_result=True)

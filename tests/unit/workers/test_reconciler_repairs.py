@@ -12,6 +12,7 @@ import pytest
 from benchflow_client.errors import BrokerError
 from benchflow_client.ledger.base import JobState
 from benchflow_client.schema.trial import Receipt
+from benchflow_workers.leftovers import Leftovers
 from benchflow_workers.reconciler import GATHER_GRACE_S, UNCLAIMED_S, Reconciler
 from tests.stations import Station, until
 
@@ -20,7 +21,10 @@ def reconciler(
     here: Station, *, is_leader: Callable[[], bool] = lambda: True, interval_s: float = 3600.0
 ) -> Reconciler:
     ledger: Any = here.ledger
-    return Reconciler(ledger, here.dispatcher, here.jobs, interval_s=interval_s, is_leader=is_leader)
+    leftovers = Leftovers(None, ledger)
+    return Reconciler(
+        ledger, here.dispatcher, here.jobs, leftovers, interval_s=interval_s, is_leader=is_leader
+    )
 
 
 def ids(here: Station) -> list[str]:
