@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Iterator
+from queue import Empty, Queue
 from typing import Any, Final
 
 from benchflow_client import settings as client_settings
-from benchflow_client.errors import BenchflowError, WorkerError
+from benchflow_client.broker import BROKER_ERRORS
+from benchflow_client.errors import BenchflowError, BrokerError, WorkerError
 from benchflow_workers import settings as worker_settings
 from benchflow_workers.context import context, node_name
 from benchflow_workers.reaper import Reaper
@@ -16,6 +19,9 @@ from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
 
 _PING_S: Final = 5.0
 """A worker that does not answer for so long cannot take work either."""
+
+_HEALTH_S: Final = 15.0
+"""A health check that takes longer has its answer: broker or ledger are silent."""
 
 
 def sandbox_problem(sandboxes: SandboxRegistry, kind: str) -> BenchflowError | None:
@@ -108,8 +114,32 @@ def is_healthy() -> bool:
     """Return whether a worker of this host has announced itself and answers through the broker.
 
     The answer comes from the loop that takes messages, so a worker that lives but
-    no longer takes work does not answer.
+    no longer takes work does not answer. A broker that is silent means no, in 15 s.
+
+    Raises:
+        BrokerError: Broker or ledger refuse, or cannot be reached.
     """
+    outcomes: Queue[bool | BenchflowError] = Queue()
+    threading.Thread(target=_ask_for_health, args=(outcomes,), daemon=True).start()
+    try:
+        outcome = outcomes.get(timeout=_HEALTH_S)
+    except Empty:
+        return False
+    if isinstance(outcome, BenchflowError):
+        raise outcome
+    return outcome
+
+
+def _ask_for_health(outcomes: Queue[bool | BenchflowError]) -> None:
+    try:
+        outcomes.put(_some_worker_answers())
+    except BenchflowError as error:
+        outcomes.put(error)
+    except BROKER_ERRORS as error:
+        outcomes.put(BrokerError(f"The broker does not answer ({error}).", hint="See `bench doctor`."))
+
+
+def _some_worker_answers() -> bool:
     here = context()
     host = here.name.partition("/")[0]
     nodes = [

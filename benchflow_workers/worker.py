@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from celery import signals
+from celery.exceptions import CPendingDeprecationWarning
 from celery.platforms import SecurityWarning
 
-from benchflow_client.broker import CONTROL_QUEUE
+from benchflow_client.broker import CONTROL_QUEUE, check_rabbitmq
 from benchflow_client.errors import WorkerError
 from benchflow_workers.celery_tasks import register
 from benchflow_workers.context import WorkerContext, context, node_name
@@ -55,7 +56,7 @@ def serve(options: WorkerOptions) -> int:
     """
     configure_logging(options.log_level)
     here = context()
-    here.ledger.ping()
+    _check_broker(here)
     queues, sandboxes = served_queues(options.queues, here)
     here.capacity.limit(cpus=options.cpus, memory_mb=options.memory_mb)
     presence = Presence(here, queues=queues, sandboxes=sandboxes, slots=options.slots)
@@ -114,7 +115,20 @@ def configure_logging(level: str) -> None:
     logging.getLogger("celery.app.trace").setLevel(logging.ERROR)
     # Celery warns root of pickle; only JSON is accepted here, and Docker and namespaces need root.
     warnings.simplefilter("ignore", SecurityWarning)
+    # At every lost connection it announces another default; that setting is set here.
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)
     logging.getLogger("benchflow_client").setLevel(level)
+
+
+def _check_broker(here: WorkerContext) -> None:
+    """Raise when broker or ledger cannot be used; warn of what a RabbitMQ does to long trials."""
+    here.ledger.ping()
+    if version := check_rabbitmq(here.app):
+        logger.warning(
+            "RabbitMQ %s breaks off after consumer_timeout (30 minutes unless rabbitmq.conf says otherwise) while a "
+            "trial runs: nothing is lost or repeated, but the worker connects anew. Set it above the longest trial.",
+            version, extra={"action": "consumer_timeout"},
+        )  # fmt: skip
 
 
 def _follow_signals(presence: Presence, on_ready: Callable[[], object]) -> None:

@@ -74,8 +74,7 @@ class RedisLedger:
 
     def ping(self) -> None:
         """Check that the ledger answers; raises `BrokerError` when it does not."""
-        with self._connection.reachable() as client:
-            client.ping()
+        self._connection.check()
 
     def fleet_id(self) -> str:
         """Return the name this ledger gave itself when it was first asked."""
