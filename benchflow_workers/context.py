@@ -12,7 +12,7 @@ from pathlib import Path
 from celery import Celery
 
 from benchflow_client import settings as client_settings
-from benchflow_client.addresses import Addresses, address_of
+from benchflow_client.addresses import REDIS, Addresses, address_of, broker_kind
 from benchflow_client.broker import make_app
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import WorkerError
@@ -139,13 +139,18 @@ def compose(environ: dict[str, str]) -> WorkerContext:
         admitter=admitter,
         deliveries=Deliveries(ledger, store, keeper, dispatcher, admitter, jobs, parts, name, scratch),
         reconciler=Reconciler(
-            ledger, dispatcher, jobs, Leftovers(connection, ledger), interval_s=worker.reconcile_s,
+            ledger, dispatcher, jobs, Leftovers(_redis_broker(at), ledger), interval_s=worker.reconcile_s,
             is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
         ),
         sandboxes=sandboxes,
         capacity=parts.capacity,
         started_at=time.time(),
     )  # fmt: skip
+
+
+def _redis_broker(at: Addresses) -> RedisConnection | None:
+    """Return a connection to a broker that is a Redis; None = it is none."""
+    return RedisConnection.at(at.broker) if broker_kind(at.broker) == REDIS else None
 
 
 def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:

@@ -45,6 +45,7 @@ class Presence:
         self._is_draining = False
         self._note = ""
         self._closed = threading.Event()
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="presence", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +70,8 @@ class Presence:
             "worker %s draining %d trials", self._context.name, self._context.keeper.held,
             extra={"action": "worker_draining"},
         )  # fmt: skip
-        self._say("draining")
+        # Said by the other thread: a silent broker must not keep the trials from ending in time.
+        self._woken.set()
         deadline = time.monotonic() + self._context.settings.drain_grace_s
         while self._context.keeper.held and time.monotonic() < deadline:
             self._closed.wait(_GRACE_POLL_S)
@@ -78,6 +80,7 @@ class Presence:
     def stop(self) -> None:
         """Retire the worker and remove its scratch folder."""
         self._closed.set()
+        self._woken.set()
         self._context.reconciler.close()
         self._context.admitter.close()
         self._context.keeper.close()
@@ -89,7 +92,11 @@ class Presence:
         logger.info("worker %s stopped", self._context.name, extra={"action": "worker_stopped"})
 
     def _beat(self) -> None:
-        while not self._closed.wait(HEARTBEAT_S):
+        while True:
+            self._woken.wait(HEARTBEAT_S)
+            self._woken.clear()
+            if self._closed.is_set():
+                return
             self._say("draining" if self._is_draining else "healthy")
             self._look_for_request()
 
