@@ -38,6 +38,7 @@ class WorkerFleet:
 
     folder: Path
     url: str
+    broker: str | None = None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -47,7 +48,8 @@ class WorkerFleet:
         return {
             **own,
             "PYTHONPATH": str(ROOT),
-            "BENCHFLOW_BROKER_URL": self.url,
+            "BENCHFLOW_BROKER_URL": self.broker or self.url,
+            "BENCHFLOW_LEDGER_URL": self.url,
             "BENCHFLOW_STORE_URL": str(self.folder / "store"),
             "BENCHFLOW_STATE_DIR": str(self.folder / "state"),
             "BENCHFLOW_LEASE_TTL_S": "2",
@@ -154,10 +156,18 @@ class WorkerFleet:
 
 
 @contextmanager
-def worker_fleet(folder: Path, url: str) -> Generator[WorkerFleet, None, None]:
-    """Empty the database, and end every worker afterwards."""
+def worker_fleet(
+    folder: Path, url: str, *, broker: str | None = None
+) -> Generator[WorkerFleet, None, None]:
+    """Empty the database, and end every worker afterwards.
+
+    Args:
+        folder: For the store, logs and tasks.
+        url: The Redis of the ledger.
+        broker: What carries the messages; None = the same Redis.
+    """
     (folder / "store").mkdir()
-    fleet = WorkerFleet(folder, url)
+    fleet = WorkerFleet(folder, url, broker)
     fleet.redis.flushdb()
     try:
         yield fleet
