@@ -1,0 +1,59 @@
+"""What the product tells people."""
+
+from __future__ import annotations
+
+from benchflow_client.report.blocks import (
+    Block,
+    Column,
+    Line,
+    Report,
+    Row,
+    Table,
+    Tone,
+    report_data,
+)
+from benchflow_client.report.fleet import (
+    Check,
+    JobRow,
+    WorkerRow,
+    agents_report,
+    doctor_report,
+    job_row,
+    jobs_report,
+    sandboxes_report,
+    trials_report,
+    workers_report,
+)
+from benchflow_client.report.numbers import (
+    detached_report,
+    done_report,
+    failure_report,
+    plan_report,
+    summary_report,
+)
+
+__all__ = [
+    "Block",
+    "Check",
+    "Column",
+    "JobRow",
+    "Line",
+    "Report",
+    "Row",
+    "Table",
+    "Tone",
+    "WorkerRow",
+    "agents_report",
+    "detached_report",
+    "doctor_report",
+    "done_report",
+    "failure_report",
+    "job_row",
+    "jobs_report",
+    "plan_report",
+    "report_data",
+    "sandboxes_report",
+    "summary_report",
+    "trials_report",
+    "workers_report",
+]

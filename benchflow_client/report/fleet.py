@@ -1,0 +1,168 @@
+"""Lists: jobs, trials, workers, sandboxes, limits, agents, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from benchflow_client.report.blocks import Column, Line, Report, Row, Table, Tone
+from benchflow_client.wording import NONE, age, ratio
+
+if TYPE_CHECKING:  # the records are only read here
+    from benchflow_client.catalog.agents import AgentEntry
+    from benchflow_client.ledger.base import JobProgress
+
+_ID_CHARS = 20  # enough to find a sandbox by
+
+
+class JobRow(NamedTuple):
+    """One job in `bench jobs`."""
+
+    job: str
+    who: str
+    state: str
+    finished: int
+    total: int
+    running: int
+    score: float | None  # passed / ended and not cancelled; None = none ended
+    waiting_for: str = ""  # empty = nothing waits
+
+
+class WorkerRow(NamedTuple):
+    """One worker in `bench workers`."""
+
+    worker: str
+    queues: tuple[str, ...]
+    slots: int  # open ones; fewer than `size` while draining
+    size: int  # slots it was started with
+    running: int
+    state: str  # healthy, draining, silent, ...
+    since_s: float | None  # seconds in that state; None = unknown
+    note: str = ""  # who drains it and why
+
+
+class Check(NamedTuple):
+    """One finding of `bench doctor` or `bench check`."""
+
+    status: Literal["PASS", "WARN", "FAIL"]
+    subject: str
+    text: str
+    fix: str = ""  # what to do; empty = nothing
+
+
+def job_row(progress: JobProgress, *, waiting_for: str = "") -> JobRow:
+    """Return the row of a job from its counts."""
+    outcomes = progress.outcomes
+    ended = progress.finished - sum(outcomes.get(name, 0) for name in ("cancelled", "not_started"))
+    return JobRow(
+        job=progress.header.job,
+        who=progress.header.owner,
+        state=_job_state(progress),
+        finished=progress.finished,
+        total=progress.header.total,
+        running=progress.running,
+        score=outcomes.get("passed", 0) / ended if ended else None,
+        waiting_for=waiting_for if progress.waiting else "",
+    )
+
+
+def jobs_report(rows: Sequence[JobRow]) -> Report:
+    """Return the table of jobs."""
+    columns = (
+        Column("job", shrink=2),
+        Column("who", shrink=1, is_optional=True),
+        Column("state"),
+        Column("trials", "right"),
+        Column(),
+        Column("score", "right"),
+        Column("waiting for", shrink=1),
+    )
+    return (Table(columns, tuple(_job_cells(row) for row in rows)),)
+
+
+def workers_report(rows: Sequence[WorkerRow]) -> Report:
+    """Return the table of workers."""
+    columns = (
+        Column("worker", shrink=2),
+        Column("queues", shrink=1),
+        Column("slots", "right"),
+        Column("running", "right"),
+        Column("state"),
+        Column("since", shrink=1),
+    )
+    return (Table(columns, tuple(_worker_cells(row) for row in rows)),)
+
+
+def trials_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the table of single trials, a row of `results.rows` each."""
+    columns = (
+        Column("task", shrink=2),
+        Column("agent", shrink=1),
+        Column("try", "right"),
+        Column("outcome"),
+        Column("reward", "right"),
+        Column("cause", shrink=3),
+        Column("folder", shrink=4, is_optional=True),
+    )
+    return (Table(columns, tuple(_trial_cells(row) for row in rows)),)
+
+
+def sandboxes_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the table of sandboxes; an orphan exists without a lease, a stale one is only on record."""
+    columns = (
+        Column("sandbox", shrink=2),
+        Column("kind"),
+        Column("state"),
+        Column("trial", shrink=1),
+        Column("worker", shrink=3),
+    )
+    cells = (
+        (row["id"][:_ID_CHARS], *(row[name] for name in ("kind", "state", "trial", "worker"))) for row in rows
+    )
+    return (Table(columns, tuple(map(Row, cells))),)
+
+
+def agents_report(entries: Sequence[AgentEntry]) -> Report:
+    """Return the table of agents that can be named."""
+    columns = (Column("agent"), Column("kind"), Column("what it does"))
+    return (Table(columns, tuple(Row((e.name, e.kind, e.description)) for e in entries)),)
+
+
+def doctor_report(checks: Sequence[Check]) -> Report:
+    """Return the findings, each with its fix below it."""
+    tones: dict[str, Tone] = {"PASS": "good", "WARN": "warn", "FAIL": "bad"}
+    width = max((len(check.subject) for check in checks), default=0)
+    lines: list[Line] = []
+    for check in checks:
+        label = f"{check.status}  {check.subject:{width}}"
+        lines.append(Line(check.text, label=label, tone=tones[check.status]))
+        if check.fix:
+            lines.append(Line(check.fix, label=" " * len(label)))
+    return tuple(lines)
+
+
+def _trial_cells(row: Mapping[str, Any]) -> Row:
+    texts = (row["task"], row["agent"], str(row["try"]), row["outcome"], ratio(row["reward"]))
+    return Row((*texts, row["code"] or NONE, row["folder"] or NONE))
+
+
+def _job_state(progress: JobProgress) -> str:
+    if progress.state == "open":
+        return "running" if progress.running or progress.finished else "waiting"
+    if progress.state == "closed":
+        return "cancelled" if progress.cancelled_by else "done"
+    return str(progress.state)
+
+
+def _job_cells(row: JobRow) -> Row:
+    running = f"(+{row.running})" if row.running else ""
+    trials = f"{row.finished}/{row.total}"
+    return Row((row.job, row.who, row.state, trials, running, ratio(row.score), row.waiting_for or NONE))
+
+
+def _worker_cells(row: WorkerRow) -> Row:
+    since = NONE if row.since_s is None else age(row.since_s)
+    if row.note:
+        since = f"{since} ({row.note})"
+    slots = f"{row.slots}/{row.size}"
+    return Row((row.worker, ",".join(row.queues), slots, str(row.running), row.state, since))
