@@ -44,6 +44,7 @@ from benchflow_client.ledger.drains import DrainRequest, DrainRequests
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
+from benchflow_client.limits import Limits
 from benchflow_client.plan.draft import Draft, find_work, make_draft
 from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
 from benchflow_client.plan.submit import store_draft
@@ -249,6 +250,10 @@ class Client:
             raise UsageError(f"No worker {worker!r} is alive.", hint=f"Alive: {', '.join(names) or 'none'}.")
         connection = RedisConnection.at(self._addresses(None).ledger)
         DrainRequests(connection).leave(worker, DrainRequest(self.settings.user, reason))
+
+    def limits(self) -> Limits:
+        """Return what the whole fleet may use of sandbox kinds, providers and models."""
+        return Limits(self._connect(None).ledger)
 
     def sandboxes(self) -> Sequence[SandboxRecord]:
         """Return the sandboxes on record: those that exist, or may."""

@@ -22,7 +22,7 @@ from benchflow_client.results.read import (
 )
 from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import Receipt
-from benchflow_client.spending import account_of
+from benchflow_client.spending import Caps, account_of, raised_budget
 from benchflow_client.store.base import Store
 from benchflow_client.summary import aggregate
 from benchflow_client.watch import Snapshot, Watch, WatchView
@@ -160,24 +160,39 @@ class JobHandle:
             self._fleet.dispatcher.release(self._fleet.ledger.header(self.name), self.results().plan)
         return is_resumed
 
-    def retry(self, what: Sequence[str] = ()) -> int:
+    def set_caps(self, caps: Caps) -> None:
+        """Replace caps of the job's budget; what it has spent stays.
+
+        Raises:
+            UsageError: With these caps nothing could start.
+        """
+        progress = self.progress()
+        self._fleet.ledger.set_budget(self.name, raised_budget(progress, caps))
+        if progress.state is JobState.OPEN:
+            self._fleet.dispatcher.release(progress.header, self.results().plan)
+
+    def retry(self, what: Sequence[str] = (), *, caps: Caps | None = None) -> int:
         """Run finished trials of a closed job again; their earlier folders stay.
 
         Args:
             what: Groups (`unscored`, `errored`, `cancelled`) and failure codes; empty = what
                 another execution may change.
+            caps: Caps of the budget to replace; None = none of them.
 
         Returns:
             How many trials will run again.
 
         Raises:
-            UsageError: A word is unknown, or the job is still running.
+            UsageError: A word is unknown, the job is still running, or its budget is used up.
         """
-        if self.progress().state is not JobState.CLOSED:
+        progress = self.progress()
+        if progress.state is not JobState.CLOSED:
             raise UsageError(f"Job {self.name!r} still runs.", hint=f"Wait for it: bench watch {self.name}")
         indices = select_retries(self._fleet.ledger.receipts(self.name), what)
         if not indices:
             return 0
+        if progress.header.budget.is_limited or caps is not None:
+            self._fleet.ledger.set_budget(self.name, raised_budget(progress, caps or Caps()))
         return self._fleet.dispatcher.reopen(self.name, self.results().plan, indices)
 
     def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchflow_client.catalog.failures import FAILURES, FailureKind
@@ -48,12 +48,7 @@ class Account:
 
 
 def aggregate(
-    plan: Plan,
-    receipts: Sequence[Receipt],
-    *,
-    elapsed_s: float,
-    controls: Set[str] = CONTROLS,
-    account: Account | None = None,
+    plan: Plan, receipts: Sequence[Receipt], *, elapsed_s: float, account: Account | None = None
 ) -> Summary:
     """Return the summary of a job, finished or not.
 
@@ -61,7 +56,6 @@ def aggregate(
         plan: What was planned.
         receipts: Receipts of finished trials, in any order.
         elapsed_s: Wall clock of the job so far, in seconds.
-        controls: Registered names of the agents that are controls.
         account: What only the ledger knows; None = it is not known.
 
     Guarantees: a trial is counted once, by the first of its receipts; a trial without
@@ -70,7 +64,7 @@ def aggregate(
     Raises:
         StoreError: A receipt is not of this plan or has an unknown outcome.
     """
-    tallies = tally_receipts(plan, receipts, controls)
+    tallies = tally_receipts(plan, receipts, CONTROLS)
     headline = [tally for tally in tallies if not tally.is_control] or tallies
     share = len(plan.tasks) * plan.spec.tries
     buckets = _buckets(headline, share)

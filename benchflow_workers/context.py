@@ -121,9 +121,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     admitter = Admitter(dispatcher, jobs)
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
-    scratch = client.state_dir / "scratch" / str(os.getpid())
-    scratch.mkdir(parents=True, exist_ok=True)
-    bundles = BundleCache(store, client.state_dir / "bundles")
+    scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
     parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet)
     return WorkerContext(
         name=name,
@@ -146,6 +144,13 @@ def compose(environ: dict[str, str]) -> WorkerContext:
         capacity=parts.capacity,
         started_at=time.time(),
     )  # fmt: skip
+
+
+def _scratch(state_dir: Path) -> Path:
+    """Return this process's folder for files of running trials."""
+    folder = state_dir / "scratch" / str(os.getpid())
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _redis_broker(at: Addresses) -> RedisConnection | None:

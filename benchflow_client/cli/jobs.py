@@ -12,10 +12,19 @@ from benchflow_client.api import Client
 from benchflow_client.cli import render
 from benchflow_client.cli.run import INTERRUPTED, follow_to_end, show_results
 from benchflow_client.handle import StoredJob
+from benchflow_client.ledger.base import JobState, TrialCancel
 from benchflow_client.report import trials_report
 from benchflow_client.results.evidence import evidence_of
 from benchflow_client.results.rows import published_row, write_csv
 from benchflow_client.schema.trial import Outcome
+from benchflow_client.spending import Caps
+
+_NO_CAPS = Caps()
+_TRIAL_CANCEL = {
+    TrialCancel.RUNNING: "{trial} is being cancelled",
+    TrialCancel.WAITING: "{trial} is cancelled",
+    TrialCancel.FINISHED: "{trial} was over before",
+}
 
 JobName = Annotated[str, Parameter(help="Name of the job, a unique prefix of it, or @last.")]
 JobsDir = Annotated[Path, Parameter(help="Jobs folder, where no fleet is configured.")]
@@ -98,14 +107,18 @@ def results(
 
 
 def cancel(
-    job: JobName,
+    job: Annotated[str, Parameter(help="Name of the job or a unique prefix of it, @last, or a trial's id.")],
     *,
     reason: Annotated[str, Parameter(help="Why, for others to read.")] = "",
     jobs_dir: JobsDir = Path("jobs"),
 ) -> int:
-    """Stop a job: waiting trials at once, running ones within seconds; they count as cancelled."""
+    """Stop a job or one trial: what waits at once, what runs within seconds; both count as cancelled."""
     with Client(jobs_dir=jobs_dir) as client:
-        handle = client.job(job)
+        handle = client.job(job.partition(".")[0])
+        if "." in job:
+            answer = handle.cancel_trial(job, by=client.settings.user, reason=reason)
+            render.render_notice(_TRIAL_CANCEL[answer].format(trial=job))
+            return 0
         is_first = handle.cancel(by=client.settings.user, reason=reason)
         name = handle.name
     render.render_notice(f"{name} is being cancelled" if is_first else f"{name} was over or cancelled before")
@@ -135,20 +148,24 @@ def resume(
     retry: Annotated[
         tuple[str, ...],
         Parameter(
-            help="What to run again of a job that ended: unscored, errored, cancelled or a failure "
-            "code; repeat for several. Nothing given: what another execution may change.",
+            help="What to run again of a job that ended: unscored, errored, cancelled, not_started or a "
+            "failure code; repeat for several. Nothing given: what another execution may change.",
             negative=(),
         ),
     ] = (),
+    caps: Annotated[Caps, Parameter(name="*")] = _NO_CAPS,
     jobs_dir: JobsDir = Path("jobs"),
 ) -> int:
-    """Go on with a paused job, or run trials of an ended one again; verdicts are kept."""
+    """Go on with a paused, stopped or ended job; verdicts are kept."""
     with Client(jobs_dir=jobs_dir) as client:
         name = client.stored_job(job).name
         handle = client.recover(name)
-        if handle.resume():
+        is_closed = handle.progress().state is JobState.CLOSED
+        if caps != _NO_CAPS and not is_closed:
+            handle.set_caps(caps)
+        if handle.resume() or (caps != _NO_CAPS and not is_closed):
             text = f"{name} goes on"
-        elif count := handle.retry(retry):
+        elif count := handle.retry(retry, caps=caps):
             text = f"{name}: {count} trials run again"
         else:
             render.render_notice(f"{name}: nothing to run again; every trial keeps its result")

@@ -44,6 +44,10 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
             ("agents", "List agents."),
         ),
     ),
+    "Limits": (
+        "benchflow_client.cli.limits",
+        (("limits", "Show or change what the fleet may use at once."),),
+    ),
     "Sandboxes": (
         "benchflow_client.cli.sandboxes",
         (("sandboxes", "List, audit or clean the fleet's sandboxes."),),

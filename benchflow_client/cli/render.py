@@ -17,7 +17,7 @@ from rich.text import Text
 
 from benchflow_client.cli.live import LiveProgress, PlainProgress, ProgressDisplay, is_unicode
 from benchflow_client.cli.tables import clean, lay_out
-from benchflow_client.errors import BenchflowError, TaskError
+from benchflow_client.errors import BenchflowError, ResumeMismatchError, TaskError
 from benchflow_client.report import (
     Check,
     JobRow,
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _LISTED_WARNINGS = 5  # of tasks, above a run
-_LISTED_PROBLEMS = 20  # of broken tasks, below an error
+_LISTED_PROBLEMS = 20  # of broken tasks or keys that differ, below an error
 _ASCII = str.maketrans({"–": "-", "—": "-", "…": "~", "·": "|", "×": "x", "≥": ">"})
 
 
@@ -124,7 +124,7 @@ def render_doctor(checks: Sequence[Check], *, console: Console | None = None) ->
 def render_error(error: BenchflowError, *, console: Console | None = None) -> None:
     """Show what happened, then the single problems if there are several, then what to do."""
     lines = [Line(error.message, label="error", tone="bad")]
-    if isinstance(error, TaskError):
+    if isinstance(error, TaskError | ResumeMismatchError):
         shown = error.problems[:_LISTED_PROBLEMS]
         lines.extend(Line(problem, label=" ") for problem in shown)
         if len(shown) < len(error.problems):

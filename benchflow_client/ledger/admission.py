@@ -19,6 +19,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from benchflow_client.errors import UsageError
+
 QUEUE_DEPTH = 1.25
 """Messages released per slot: enough that a free slot finds one, few enough that the next choice is soon."""
 
@@ -31,16 +33,32 @@ SMALL_JOB_ROUNDS = 4
 SMALL_JOB_BOOST = 3
 
 
+BUCKETS = ("sandbox:", "provider:", "model:")
+"""What the name of a bucket begins with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What a bucket may use over the whole fleet; None = no limit.
 
-    Buckets: `sandbox:<kind>`, `provider:<name>`, `model:<name>`.
+    Raises:
+        UsageError: A number that limits nothing or makes no sense.
     """
 
     live: int | None = None  # trials in flight: sent to a queue or running
     starts_per_s: float | None = None  # trials that start, per second
     requests_per_min: float | None = None  # model requests; the start of a trial takes one
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.live is not None and self.live < 0:
+            raise UsageError(f"{self.live} trials cannot be in flight.", hint="Give 0 or more.")
+        for name in ("starts_per_s", "requests_per_min"):
+            rate = getattr(self, name)
+            if rate is not None and not (0 < rate < math.inf):
+                raise UsageError(
+                    f"{name} = {rate} is no rate.", hint="Give a number above 0; live = 0 starts nothing."
+                )
 
 
 @dataclass(frozen=True, slots=True)

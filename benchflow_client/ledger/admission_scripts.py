@@ -303,5 +303,19 @@ return out
 """
 )
 
-SCRIPTS = {"ADMIT": ADMIT, "WAITING": WAITING}
+# Returns pairs of bucket and trials in flight.
+IN_FLIGHT = (
+    _RULES
+    + """
+for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+  local j = load(name)
+  if j then count_live(j) end
+end
+local out = {}
+for name, count in pairs(live) do out[#out + 1] = {name, count} end
+return out
+"""
+)
+
+SCRIPTS = {"ADMIT": ADMIT, "WAITING": WAITING, "IN_FLIGHT": IN_FLIGHT}
 """The steps by name."""

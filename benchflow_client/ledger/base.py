@@ -231,6 +231,10 @@ class Ledger(Protocol):
         """Return the limits of the fleet by bucket."""
         ...
 
+    def in_flight(self) -> Mapping[str, int]:
+        """Return the trials in flight by bucket, over all jobs."""
+        ...
+
     def set_limit(self, bucket: str, limit: Limit | None) -> None:
         """Set what a bucket may use, from the next admission on; None = no limit."""
         ...

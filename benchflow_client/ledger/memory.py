@@ -58,9 +58,7 @@ class MemoryLedger:
             if known is not None:
                 if known.header.group_id == header.group_id:
                     return
-                raise JobExistsError(
-                    f"A job named {header.job!r} is already recorded.", hint="Choose another --job-name."
-                )
+                raise JobExistsError(f"A job named {header.job!r} is recorded.", hint="Choose another name.")
             known = self._jobs[header.job] = Job(replace(header, created_at=self._clock()))
             known.deadline_at = self._deadline(header.budget)
 
@@ -101,6 +99,13 @@ class MemoryLedger:
         """Return the limits of the fleet by bucket."""
         with self._lock:
             return dict(sorted(self._limits.items()))
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Return the trials in flight by bucket, over all jobs."""
+        with self._lock:
+            look = self._round()
+            look.count(self._open().values())
+            return dict(look.live)
 
     def set_limit(self, bucket: str, limit: Limit | None) -> None:
         """Set what a bucket may use, from the next admission on."""

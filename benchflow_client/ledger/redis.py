@@ -131,6 +131,10 @@ class RedisLedger:
             texts = client.hgetall(_LIMITS)
         return {bucket: decode_limit(texts[bucket]) for bucket in sorted(texts)}
 
+    def in_flight(self) -> Mapping[str, int]:
+        """Return the trials in flight by bucket, over all jobs."""
+        return {bucket: int(count) for bucket, count in self._decide("IN_FLIGHT")}
+
     def set_limit(self, bucket: str, limit: Limit | None) -> None:
         """Set what a bucket may use, from the next admission on."""
         with self._connection.reachable() as client, client.pipeline() as pipe:

@@ -41,6 +41,16 @@ class WorkerRow(NamedTuple):
     note: str = ""  # who drains it and why
 
 
+class LimitRow(NamedTuple):
+    """One bucket in `bench limits`; None = no limit."""
+
+    bucket: str
+    live: int | None
+    in_flight: int  # trials now
+    starts_per_s: float | None
+    requests_per_min: float | None
+
+
 class Check(NamedTuple):
     """One finding of `bench doctor` or `bench check`."""
 
@@ -122,6 +132,22 @@ def sandboxes_report(rows: Sequence[Mapping[str, Any]]) -> Report:
     return (Table(columns, tuple(map(Row, cells))),)
 
 
+def limits_report(rows: Sequence[LimitRow]) -> Report:
+    """Return the table of limits."""
+    columns = (
+        Column("bucket", shrink=1),
+        Column("in flight", "right"),
+        Column("at most", "right"),
+        Column("starts/s", "right"),
+        Column("requests/min", "right"),
+    )
+    cells = (
+        (row.bucket, str(row.in_flight), *map(_cap, (row.live, row.starts_per_s, row.requests_per_min)))
+        for row in rows
+    )
+    return (Table(columns, tuple(map(Row, cells))),)
+
+
 def agents_report(entries: Sequence[AgentEntry]) -> Report:
     """Return the table of agents that can be named."""
     columns = (Column("agent"), Column("kind"), Column("what it does"))
@@ -141,6 +167,10 @@ def doctor_report(checks: Sequence[Check]) -> Report:
     return tuple(lines)
 
 
+def _cap(number: float | None) -> str:
+    return NONE if number is None else f"{number:g}"
+
+
 def _trial_cells(row: Mapping[str, Any]) -> Row:
     texts = (row["task"], row["agent"], str(row["try"]), row["outcome"], ratio(row["reward"]))
     return Row((*texts, row["code"] or NONE, row["folder"] or NONE))
@@ -150,7 +180,7 @@ def _job_state(progress: JobProgress) -> str:
     if progress.state == "open":
         return "running" if progress.running or progress.finished else "waiting"
     if progress.state == "closed":
-        return "cancelled" if progress.cancelled_by else "done"
+        return "cancelled" if progress.cancelled_by else "stopped" if progress.stop_cause else "done"
     return str(progress.state)
 
 

@@ -10,7 +10,7 @@ from benchflow_client.wording import NONE, money, name_some, plural, ratio, span
 
 if TYPE_CHECKING:  # the records are only read here, and pydantic is the slow part of starting
     from benchflow_client.schema.plan import Plan
-    from benchflow_client.schema.summary import AgentGroup, FailureGroup, Summary
+    from benchflow_client.schema.summary import AgentGroup, BudgetReport, FailureGroup, Retries, Summary
 
 _LISTED_CAUSES = 12  # causes printed at the end of a run; the summary has all
 
@@ -136,8 +136,21 @@ def _beside_the_numbers(summary: Summary) -> Iterator[Line]:
         yield Line(f"{plural(unfinished, 'trial')} unfinished: these numbers will change.", "note", "warn")
     if usage := _usage(summary):
         yield Line(usage, tone="dim")
+    if budget := summary.budget:
+        yield from _budget(summary.job_name, budget)
     for caveat in summary.caveats:
         yield Line(caveat, label="note", tone="warn")
+
+
+def _budget(job: str, budget: BudgetReport) -> Iterator[Line]:
+    if budget.stopped:
+        yield Line(f"stopped: {budget.reason} · go on: bench resume {job} with a larger cap", "note", "warn")
+    if "max_cost_usd" in budget.caps and budget.usd_unknown_attempts:
+        unknown = plural(budget.usd_unknown_attempts, "attempt")
+        yield Line(f"{unknown} told no cost, so max-cost-usd could not count them.", "note", "warn")
+    if "max_tokens" in budget.caps and budget.tokens_unknown_attempts:
+        unknown = plural(budget.tokens_unknown_attempts, "attempt")
+        yield Line(f"{unknown} told no tokens, so max-tokens could not count them.", "note", "warn")
 
 
 def _solved(group: AgentGroup) -> str:
@@ -153,12 +166,20 @@ def _solved(group: AgentGroup) -> str:
 def _usage(summary: Summary) -> str:
     if summary.total_tokens is None and not summary.retries.attempts:
         return ""
-    parts = [f"retried {summary.retries.attempts}x after infrastructure failures"]
-    if not summary.retries.attempts:
-        parts.clear()
+    parts = [_retries(summary.retries)] if summary.retries.attempts else []
     if summary.total_tokens is not None:
         parts.append(f"{tokens(summary.total_tokens, coverage=summary.telemetry_coverage)} tokens")
     return " · ".join(parts)
+
+
+def _retries(retries: Retries) -> str:
+    text = f"retried {retries.attempts}x after infrastructure failures"
+    causes = ", ".join(f"{code} {count}" for code, count in retries.causes.items())
+    return (
+        f"{text} ({causes}; {retries.recovered} of {plural(retries.trials, 'trial')} recovered)"
+        if causes
+        else text
+    )
 
 
 def _cause_row(cause: FailureGroup, evidence: Mapping[str, str]) -> Row:

@@ -114,14 +114,6 @@ def test_a_job_of_controls_says_so_and_counts_them():
     assert summary.caveats == ("Only controls ran: these numbers are about the tasks, not about an agent.",)
 
 
-def test_the_caller_says_who_is_a_control():
-    plan = make_plan(tasks=1, agents=("oracle", "mine"))
-
-    summary = aggregate(plan, [passed(0), failed(1)], elapsed_s=1, controls={"mine"})
-
-    assert [group.is_control for group in summary.groups] == [False, True]
-
-
 def test_controls_that_behave_wrongly_name_the_tasks_not_to_trust():
     plan = make_plan(tasks=5, agents=("claude", "oracle", "nop"))
     receipts = [failed(n) for n in range(15) if n % 3 != 2] + [

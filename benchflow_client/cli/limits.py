@@ -1,0 +1,72 @@
+"""`bench limits`: what the whole fleet may use of a sandbox kind, a provider or a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from benchflow_client.api import Client
+from benchflow_client.cli import render
+from benchflow_client.cli.jobs import JobsDir, Json
+from benchflow_client.errors import UsageError
+from benchflow_client.ledger.admission import Limit
+from benchflow_client.report import limits_report
+
+Verb = Annotated[
+    Literal["list", "set", "clear"],
+    Parameter(
+        help="list: what holds now; set: let a bucket use no more than the flags say; clear: no limit."
+    ),
+]
+Bucket = Annotated[
+    str, Parameter(help="sandbox:KIND, provider:NAME (what stands before the model's slash) or model:NAME.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFlags:
+    """What a bucket may use; what is not given is not limited."""
+
+    live: Annotated[int | None, Parameter(help="Trials in flight at once, 0 = start none.")] = None
+    starts_per_s: Annotated[float | None, Parameter(help="Trials that start per second.")] = None
+    requests_per_min: Annotated[
+        float | None, Parameter(help="Model requests per minute; the start of a trial takes one.")
+    ] = None
+
+
+_NO_LIMIT = LimitFlags()
+
+
+def limits(
+    verb: Verb = "list",
+    bucket: Bucket = "",
+    *,
+    to: Annotated[LimitFlags, Parameter(name="*")] = _NO_LIMIT,
+    jobs_dir: JobsDir = Path("jobs"),
+    json: Json = False,
+) -> int:
+    """Show or change the limits of the fleet; a change holds from the next trial on."""
+    with Client(jobs_dir=jobs_dir) as client:
+        fleet = client.limits()
+        if verb != "list":
+            fleet.set(bucket, _limit(bucket, to) if verb == "set" else None)
+        rows = fleet.rows()
+    if json:
+        render.print_json([row._asdict() for row in rows])
+    elif rows:
+        render.render_report(limits_report(rows))
+    else:
+        render.render_notice("no limits · set one: bench limits set sandbox:docker --live 8")
+    return 0
+
+
+def _limit(bucket: str, flags: LimitFlags) -> Limit:
+    if flags == _NO_LIMIT:
+        raise UsageError(
+            f"Nothing says what {bucket or 'the bucket'} may use.",
+            hint="Give --live, --starts-per-s or --requests-per-min, or take the limit away: bench limits clear",
+        )
+    return Limit(flags.live, flags.starts_per_s, flags.requests_per_min)
