@@ -54,6 +54,7 @@ class Reconciler:
         self._leftovers = leftovers
         self._interval_s = interval_s
         self._is_leader = is_leader
+        self._ended_at: dict[str, float] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -65,12 +66,18 @@ class Reconciler:
         """Stop looking; safe to call twice."""
         self._closed.set()
 
-    def look(self) -> None:
-        """Look at every open job once."""
-        queues = set()
-        for job in self._ledger.open_jobs():
+    def look(self, *, now: float | None = None) -> None:
+        """Look at every open job once.
+
+        Args:
+            now: Seconds that only grow, for tests; None = this process's own. The ledger's
+                clock is never compared with this host's, which may be hours off.
+        """
+        queues, open_jobs = set(), self._ledger.open_jobs()
+        self._ended_at = {job: since for job, since in self._ended_at.items() if job in open_jobs}
+        for job in open_jobs:
             try:
-                queues.add(self._repair(job))
+                queues.add(self._repair(job, time.monotonic() if now is None else now))
             except BenchflowError as error:
                 logger.warning(
                     "job %s not repaired: %s", job, error, extra={"action": "not_repaired", "job": job}
@@ -88,7 +95,7 @@ class Reconciler:
             except BenchflowError as error:
                 logger.warning("no repair this time: %s", error, extra={"action": "reconcile_failed"})
 
-    def _repair(self, job: str) -> str:
+    def _repair(self, job: str, now: float) -> str:
         """Repair a job and return its queue."""
         progress = self._ledger.progress(job)
         if progress.state is JobState.CLOSED:
@@ -104,12 +111,20 @@ class Reconciler:
                 extra={"action": "trials_republished", "job": job},
             )  # fmt: skip
             self._dispatcher.publish(header, plan, overdue)
-        if progress.finished == header.total and time.time() - progress.last_finished_at > GATHER_GRACE_S:
+        if self._is_gathering_late(progress, now):
             logger.info(
                 "job %s gathered by the reconciler", job, extra={"action": "job_regathered", "job": job}
             )
             self._dispatcher.gather(header)
         return header.queue
+
+    def _is_gathering_late(self, progress: JobProgress, now: float) -> bool:
+        """Return whether all trials of a job were seen finished a while ago."""
+        job = progress.header.job
+        if progress.finished < progress.header.total:
+            self._ended_at.pop(job, None)
+            return False
+        return now - self._ended_at.setdefault(job, now) > GATHER_GRACE_S
 
     def _patience_s(self, progress: JobProgress) -> float:
         """Return how long a release may stay unclaimed: for ever while its message still waits."""

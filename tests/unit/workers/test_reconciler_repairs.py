@@ -104,23 +104,42 @@ def test_job_whose_client_died_before_it_published_starts(here: Station) -> None
 
 
 def test_finished_job_without_a_summary_is_gathered_after_a_while(here: Station) -> None:
-    here.skip(-GATHER_GRACE_S - 60)
+    watcher = reconciler(here)
     finish(here, 0)
-    reconciler(here).look()
+    watcher.look(now=0.0)
+    finish(here, 1)
+    watcher.look(now=GATHER_GRACE_S + 60)
     assert here.messages("control") == []
 
-    finish(here, 1)
-    reconciler(here).look()
+    watcher.look(now=2 * GATHER_GRACE_S + 61)
 
     (body,) = here.messages("control")
     assert (body["id"], body["task"]) == (f"{here.job}.summary", "summary")
 
 
-def test_chord_has_its_time_to_gather_first(here: Station) -> None:
+@pytest.mark.parametrize("ahead_s", [-86_400.0, 86_400.0])
+def test_chord_has_its_time_to_gather_whatever_the_time_is_here(here: Station, ahead_s: float) -> None:
+    """The ledger's clock and this host's may be a day apart."""
+    here.skip(ahead_s)
     finish(here, 0)
     finish(here, 1)
 
     reconciler(here).look()
+
+    assert here.messages("control") == []
+
+
+def test_job_that_runs_again_has_its_time_to_gather_again(here: Station) -> None:
+    watcher = reconciler(here)
+    finish(here, 0)
+    finish(here, 1)
+    watcher.look(now=0.0)
+    here.memory.close_job(here.job)
+    watcher.look(now=1.0)
+    here.memory.reopen(here.job, [1], group_id="again")
+    finish(here, 1)
+
+    watcher.look(now=GATHER_GRACE_S + 2)
 
     assert here.messages("control") == []
 
