@@ -9,9 +9,7 @@ with Client() as client:
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -19,44 +17,37 @@ from typing import Self
 from pydantic import SecretStr
 
 from benchflow_client import settings as settings_module
-from benchflow_client.addresses import Addresses
-from benchflow_client.broker import make_app
+from benchflow_client.access import FleetAccess
 from benchflow_client.catalog.sandboxes import AUTO_ORDER
-from benchflow_client.dispatch import Dispatcher, job_header
-from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
-from benchflow_client.errors import (
-    BenchflowError,
-    BrokerError,
-    JobSpecError,
-    UsageError,
-)
-from benchflow_client.handle import (
-    Fleet,
-    JobHandle,
-    StoredJob,
-    matching_job,
-    stored_jobs,
-    waiting_reason,
-)
+from benchflow_client.dispatch import job_header
+from benchflow_client.errors import BenchflowError, UsageError
+from benchflow_client.handle import Fleet, JobHandle, StoredJob, matching_job, stored_jobs, waiting_reason
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.drains import DrainRequest, DrainRequests
-from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.limits import Limits
-from benchflow_client.plan.draft import Draft, find_work, make_draft
+from benchflow_client.plan.draft import Draft, Work, find_work, make_draft
 from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
-from benchflow_client.plan.submit import store_draft
+from benchflow_client.plan.retry import Choice, check_words, keep_finished
+from benchflow_client.plan.submit import free_name, store_bundles, store_draft
 from benchflow_client.report import JobRow, job_row
-from benchflow_client.results.read import JobResults, read_job
-from benchflow_client.results.receipts import stored_receipts
+from benchflow_client.results.read import JobResults
+from benchflow_client.resume import (
+    EndedJob,
+    begin,
+    caps_of,
+    check_ended,
+    find_ended,
+    is_going_on,
+    resumed_draft,
+)
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan
 from benchflow_client.settings import Settings
-from benchflow_client.store.configured import configured_store
-
-_EMBEDDED_SLOTS_LIMIT = 64
+from benchflow_client.spending import Caps
+from benchflow_client.store.base import Store
 
 
 class Client:
@@ -90,9 +81,7 @@ class Client:
         if store_url is not None:
             update["store_url"] = store_url
         self.settings = given.model_copy(update=update)
-        self._jobs_dir = None if jobs_dir is None else Path(jobs_dir)
-        self._embedded: EmbeddedFleet | None = None
-        self._fleet: Fleet | None = None
+        self._access = FleetAccess(self.settings, None if jobs_dir is None else Path(jobs_dir))
 
     def __enter__(self) -> Self:
         return self
@@ -102,63 +91,126 @@ class Client:
 
     def close(self) -> None:
         """Stop using the fleet; safe to call twice. Jobs of a configured fleet run on."""
-        self._fleet = None
-        if self._embedded is not None:
-            self._embedded.leave()
-            self._embedded = None
+        self._access.leave()
 
     def detach(self) -> None:
         """Leave the fleet running, an embedded one too, so that its jobs go on without this process."""
-        if self._embedded is not None:
-            self._embedded.keep()
+        self._access.keep()
         self.close()
 
     @property
     def is_embedded(self) -> bool:
         """Whether no broker is configured, so that the fleet is this machine."""
-        return self.settings.addresses() is None
+        return self._access.is_embedded
 
-    def draft(self, spec: JobSpec) -> Draft:
-        """Return the plan of a job without sending anything; needs no fleet.
+    def draft(self, spec: JobSpec, *, resume: str | None = None, fresh: bool = False) -> Draft:
+        """Return the plan of a job without sending anything; starts no fleet.
+
+        Args:
+            spec: What to run.
+            resume: See `submit`.
+            fresh: See `submit`.
 
         Raises:
             UsageError: The spec, its tasks or its agents are wrong; see `make_draft`.
+            ResumeMismatchError: See `submit`.
         """
         work = find_work(spec, cache_dir=self.settings.state_dir)
-        return make_draft(work, sandbox=self._likely_sandbox(spec))
+        if resume is None or fresh:
+            return make_draft(work, sandbox=self._likely_sandbox(spec))
+        return _resumed(work, self._ended(resume, spec))
 
-    def submit(self, spec: JobSpec, *, on_draft: Callable[[Draft, Fleet], object] | None = None) -> JobHandle:
+    def submit(
+        self,
+        spec: JobSpec,
+        *,
+        resume: str | None = None,
+        fresh: bool = False,
+        on_draft: Callable[[Draft, Fleet], object] | None = None,
+    ) -> JobHandle:
         """Plan a job, send it, and return at once.
 
         Args:
             spec: What to run.
+            resume: Job to go on with: its finished trials are kept, except those without a
+                verdict that another execution may change. Its name, a unique prefix of it,
+                or `@last`; None = a new job.
+            fresh: Make a new job in any case: under a new name where the spec's is taken.
             on_draft: Called with the plan just before it is sent.
 
         Raises:
-            UsageError: The request is wrong; nothing was sent.
+            UsageError: The request is wrong, or the job to resume still runs; nothing was sent.
+            ResumeMismatchError: The job to resume would have other trials now.
             InfrastructureError: Broker or store refuse; nothing is left half-written.
         """
         work = find_work(spec, cache_dir=self.settings.state_dir)
-        fleet = self._connect(spec)
+        ended = None if resume is None or fresh else self._ended(resume, spec)
+        draft = None if ended is None else _resumed(work, ended)
+        fleet = self._access.connect(spec)
         workers = fleet.ledger.workers()
         if self.is_embedded:
-            check_sandbox(spec, workers)
-        draft = make_draft(work, sandbox=best_sandbox(spec, workers))
+            check_sandbox(spec if draft is None else _placed(spec, draft.plan.sandbox), workers)
+        if draft is None:
+            work = replace(work, spec=_named(spec, fleet.store)) if fresh else work
+            draft = make_draft(work, sandbox=best_sandbox(spec, workers))
         if on_draft is not None:
             on_draft(draft, fleet)
-        header = job_header(draft.plan, owner=self.settings.user)
-        store_draft(draft, fleet.store, lambda: _open(fleet, header, draft.plan))
+        self._send(draft, fleet, ended)
         return JobHandle(draft.plan.job, fleet)
 
-    def run(self, spec: JobSpec) -> JobResults:
+    def run(self, spec: JobSpec, *, resume: str | None = None, fresh: bool = False) -> JobResults:
         """Submit a job, wait for its end, and return plan and summary.
+
+        Args:
+            spec: What to run.
+            resume: See `submit`.
+            fresh: See `submit`.
 
         Raises:
             As `submit`.
         """
-        handle = self.submit(spec)
+        handle = self.submit(spec, resume=resume, fresh=fresh)
         handle.wait()
         return handle.results()
+
+    def resume(
+        self,
+        name: str,
+        what: Sequence[str] = (),
+        *,
+        caps: Caps | None = None,
+        slots: int = 4,
+        on_choice: Callable[[Choice], object] | None = None,
+    ) -> JobHandle | None:
+        """Go on with a job as it was sent: end its pause, or run trials of an ended one again.
+
+        Args:
+            name: Name, unique prefix of one, or `@last`.
+            what: Finished trials to run again; see `plan.retry.select_retries`.
+            caps: Caps of its budget to replace; None = none of them.
+            slots: Trials at once, where an embedded fleet has to be started.
+            on_choice: Called with what becomes of each trial of an ended job, before any runs.
+
+        Returns:
+            None where every trial keeps its result and nothing runs.
+
+        Raises:
+            JobNotFoundError: None matches, or several do.
+            UsageError: It still runs, a word of `what` is unknown, or its budget is used up.
+        """
+        check_words(what)
+        job = self._access.job_name(name, None)
+        _, ledger = self._access.look(None)
+        if is_going_on(job, ledger):
+            return self._released(job, caps)
+        ended = self._ended(job, None)
+        choice = ended.choose(what)
+        if on_choice is not None:
+            on_choice(choice)
+        if not choice.again and ended.has_summary:
+            return None
+        begin(self._access.start(slots), ended, choice, owner=self.settings.user, caps=caps)
+        return JobHandle(job, self._access.start(slots))
 
     def job(self, name: str) -> JobHandle:
         """Return a handle for a recorded job.
@@ -169,7 +221,7 @@ class Client:
         Raises:
             JobNotFoundError: None matches, or several do.
         """
-        fleet = self._connect(None)
+        fleet = self._access.connect(None)
         return JobHandle(matching_job(name, fleet.ledger.jobs()), fleet)
 
     def recover(self, name: str, *, slots: int = 4) -> JobHandle:
@@ -185,18 +237,11 @@ class Client:
         Raises:
             JobNotFoundError: The store has no such job.
         """
-        fleet = self._fleet or self._start(slots)
+        fleet = self._access.start(slots)
         if name in fleet.ledger.jobs():
             return JobHandle(name, fleet)
-        found = read_job(fleet.store, name)
-        # Attempts of the lost ledger keep their folders: those of this one are named after another epoch.
-        header = replace(job_header(found.plan, owner=self.settings.user), epoch=int(time.time()))
-        receipts = stored_receipts(fleet.store, found)
-        if found.summary is not None:
-            fleet.ledger.restore_job(header, receipts)
-            fleet.ledger.close_job(name)
-        else:
-            fleet.dispatcher.restore(header, found.plan, receipts)
+        ended = find_ended(name, fleet.store, fleet.ledger)
+        begin(fleet, ended, keep_finished(ended.plan, ended.receipts), owner=self.settings.user)
         return JobHandle(name, fleet)
 
     def stored_job(self, name: str) -> JobHandle | StoredJob:
@@ -205,35 +250,30 @@ class Client:
         Raises:
             JobNotFoundError: None matches, or several do.
         """
-        if not self.is_embedded or self._runs_embedded():
+        if self._access.is_running():
             return self.job(name)
-        folder = self._jobs_dir or Path("jobs")
-        return StoredJob(
-            matching_job(name, stored_jobs(folder)), configured_store(self.settings, str(folder))
-        )
+        store, _ = self._access.look(None)
+        return StoredJob(self._access.job_name(name, None), store)
 
     def jobs(self) -> Sequence[JobProgress]:
         """Return the counts of all recorded jobs, newest first."""
-        ledger = self._connect(None).ledger
+        ledger = self._access.connect(None).ledger
         return [ledger.progress(job) for job in ledger.jobs()]
 
     def job_rows(self) -> Sequence[JobRow]:
         """Return a row per job: of the fleet, or of the jobs folder where no fleet runs."""
-        if not self.is_embedded or self._runs_embedded():
-            fleet = self._connect(None)
+        if self._access.is_running():
+            fleet = self._access.connect(None)
             return [
                 job_row(known, waiting_for=waiting_reason(known, fleet) if known.waiting else "")
                 for known in self.jobs()
             ]
-        folder = self._jobs_dir or Path("jobs")
-        if not folder.is_dir():
-            return []
-        store = configured_store(self.settings, str(folder))
-        return [StoredJob(name, store).row() for name in stored_jobs(folder)]
+        store, _ = self._access.look(None)
+        return [StoredJob(name, store).row() for name in stored_jobs(self._access.folder(None))]
 
     def workers(self) -> Sequence[WorkerRecord]:
         """Return the workers that are alive."""
-        return self._connect(None).ledger.workers()
+        return self._access.connect(None).ledger.workers()
 
     def drain(self, worker: str, *, reason: str = "") -> None:
         """Ask a worker to stop: it takes no new trial and gives the running ones back.
@@ -248,100 +288,73 @@ class Client:
         names = [record.name for record in self.workers()]
         if worker not in names:
             raise UsageError(f"No worker {worker!r} is alive.", hint=f"Alive: {', '.join(names) or 'none'}.")
-        connection = RedisConnection.at(self._addresses(None).ledger)
+        connection = RedisConnection.at(self._access.addresses().ledger)
         DrainRequests(connection).leave(worker, DrainRequest(self.settings.user, reason))
 
     def limits(self) -> Limits:
         """Return what the whole fleet may use of sandbox kinds, providers and models."""
-        return Limits(self._connect(None).ledger)
+        return Limits(self._access.connect(None).ledger)
 
     def sandboxes(self) -> Sequence[SandboxRecord]:
         """Return the sandboxes on record: those that exist, or may."""
-        return RedisSandboxBook(RedisConnection.at(self._addresses(None).ledger)).read()
+        return RedisSandboxBook(RedisConnection.at(self._access.addresses().ledger)).read()
 
     def worker_environ(self) -> dict[str, str]:
         """Return the variables with which a process of the workers' side joins this fleet."""
-        fleet = self._connect(None)
-        own = self._embedded.own_environ if self._embedded else {}
-        at = self._addresses(None)
+        fleet, at = self._access.connect(None), self._access.addresses()
         return {
             **settings_module.process_environ(),
             "BENCHFLOW_BROKER_URL": at.broker,
             "BENCHFLOW_LEDGER_URL": at.ledger,
             "BENCHFLOW_STORE_URL": fleet.store.url,
             "BENCHFLOW_STATE_DIR": str(self.settings.state_dir),
-            **own,
+            **self._access.own_environ,
         }
 
-    def _addresses(self, spec: JobSpec | None) -> Addresses:
-        """Return where broker and ledger are, credentials included."""
-        self._connect(spec)
-        configured = self.settings.addresses()
-        if configured is not None:
-            return configured
-        instance = self._embedded.running() if self._embedded else None
-        if instance is None:
-            raise BrokerError("The embedded fleet is gone.", hint="Start one with `bench up`.")
-        return _embedded_at(instance)
+    def _ended(self, name: str, spec: JobSpec | None) -> EndedJob:
+        store, ledger = self._access.look(spec)
+        return find_ended(self._access.job_name(name, spec), store, ledger)
 
-    def _runs_embedded(self) -> bool:
-        folder = self._jobs_dir or Path("jobs")
-        return EmbeddedFleet(self.settings.state_dir, folder, {}).running() is not None
+    def _released(self, job: str, caps: Caps | None) -> JobHandle:
+        """Let more trials of a job start that is on the fleet: with other caps, or after a pause."""
+        handle = self.job(job)
+        if caps is not None:
+            handle.set_caps(caps)
+        if not handle.resume() and caps is None:
+            check_ended(job, handle.progress().state)
+        return handle
 
-    def _start(self, slots: int) -> Fleet:
-        """Connect to the configured fleet, or start the embedded one."""
-        if not self.is_embedded:
-            return self._connect(None)
-        folder = self._jobs_dir or Path("jobs")
-        self._embedded = EmbeddedFleet(self.settings.state_dir, folder, _inherited())
-        instance = self._embedded.join(slots=slots)
-        self._fleet = self._fleet_at(_embedded_at(instance), instance.store, label=_embedded_label(instance))
-        return self._fleet
-
-    def _connect(self, spec: JobSpec | None) -> Fleet:
-        if self._fleet is None:
-            at = self.settings.addresses()
-            self._fleet = self._join_embedded(spec) if at is None else self._configured(at, spec)
-        return self._fleet
-
-    def _configured(self, at: Addresses, spec: JobSpec | None) -> Fleet:
-        store_url = self.settings.store_url or str(self._jobs_dir or (spec.jobs_dir if spec else "jobs"))
-        fleet = self._fleet_at(at, store_url, label="")
-        fleet.ledger.ping()
-        workers = fleet.ledger.workers()
-        return Fleet(fleet.ledger, fleet.store, fleet.dispatcher, count_workers(workers))
-
-    def _join_embedded(self, spec: JobSpec | None) -> Fleet:
-        folder = self._jobs_dir or Path(spec.jobs_dir if spec else "jobs")
-        self._embedded = embedded = EmbeddedFleet(self.settings.state_dir, folder, _inherited())
-        if spec is None:
-            instance = embedded.running()
-            if instance is None:
-                raise BrokerError(
-                    f"No broker is configured and no embedded fleet runs for the folder {str(folder)!r}.",
-                    hint="Start one with `bench up`, or set BENCHFLOW_BROKER_URL.",
-                )
-        else:
-            _check_folder(folder)
-            instance = embedded.join(slots=min(spec.concurrency, _EMBEDDED_SLOTS_LIMIT))
-        return self._fleet_at(_embedded_at(instance), instance.store, label=_embedded_label(instance))
-
-    def _fleet_at(self, at: Addresses, store_url: str, *, label: str) -> Fleet:
-        ledger = RedisLedger.at(at.ledger)
-        store = configured_store(self.settings, store_url)
-        return Fleet(ledger, store, Dispatcher(make_app(at.broker, ledger_url=at.ledger), ledger), label)
+    def _send(self, draft: Draft, fleet: Fleet, ended: EndedJob | None) -> None:
+        owner = self.settings.user
+        if ended is None or draft.resume is None:
+            header = job_header(draft.plan, owner=owner)
+            store_draft(draft, fleet.store, lambda: _open(fleet, header, draft.plan))
+            return
+        store_bundles(draft, fleet.store)
+        begin(fleet, ended, draft.resume, owner=owner, caps=caps_of(draft.plan.spec))
 
     def _likely_sandbox(self, spec: JobSpec) -> str:
         """Return the kind of sandbox without starting a fleet to ask its workers."""
         if spec.sandbox == "auto" and self.is_embedded:
             return AUTO_ORDER[0] if docker_listens() else AUTO_ORDER[-1]
-        return best_sandbox(spec, [] if spec.sandbox != "auto" else self._connect(spec).ledger.workers())
+        workers = [] if spec.sandbox != "auto" else self._access.connect(spec).ledger.workers()
+        return best_sandbox(spec, workers)
 
 
-def count_workers(workers: Sequence[WorkerRecord]) -> str:
-    """Return how many workers and slots there are, for people."""
-    slots = sum(worker.slots for worker in workers)
-    return f"{len(workers)} worker{'' if len(workers) == 1 else 's'}, {slots} slots"
+def _resumed(work: Work, ended: EndedJob) -> Draft:
+    kind = ended.plan.sandbox if work.spec.sandbox == "auto" else work.spec.sandbox
+    return resumed_draft(make_draft(work, sandbox=kind), ended)
+
+
+def _placed(spec: JobSpec, sandbox: str) -> JobSpec:
+    return spec.model_copy(update={"sandbox": sandbox})
+
+
+def _named(spec: JobSpec, store: Store) -> JobSpec:
+    """Return a spec whose job's name, if it has one, is free."""
+    if spec.job_name is None:
+        return spec
+    return spec.model_copy(update={"job_name": free_name(spec.job_name, store)})
 
 
 def _open(fleet: Fleet, header: JobHeader, plan: Plan) -> None:
@@ -353,31 +366,3 @@ def _open(fleet: Fleet, header: JobHeader, plan: Plan) -> None:
         # Ctrl-C in between: a job whose plan is taken back must not stay on record.
         fleet.ledger.forget_job(header.job)
         raise
-
-
-def _embedded_at(instance: Instance) -> Addresses:
-    return Addresses(instance.url, instance.url)
-
-
-def _embedded_label(instance: Instance) -> str:
-    return f"embedded (1 worker, {instance.slots} slots)"
-
-
-def _check_folder(folder: Path) -> None:
-    """Make the jobs folder, or say why results cannot be written there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JobSpecError(
-            f"The jobs folder {str(folder)!r} cannot be made: {error.strerror}.",
-            hint="Choose another --jobs-dir.",
-        ) from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise JobSpecError(
-            f"The jobs folder {str(folder)!r} cannot be written.", hint="Choose another --jobs-dir."
-        )
-
-
-def _inherited() -> Mapping[str, str]:
-    """Return the variables an embedded worker inherits: all of this process's."""
-    return settings_module.process_environ()

@@ -9,6 +9,7 @@ BenchflowError                    something a person must read; has a hint
 │   ├── JobNotFoundError          no job of that name
 │   ├── JobExistsError            the name is taken
 │   └── MissingExtraError         an optional part is not installed
+├── ResumeMismatchError           exit 1: a job to resume is not the job asked for
 ├── InfrastructureError           exit 3: the request is fine, the world is not
 │   ├── BrokerError               broker or ledger unreachable or refusing
 │   ├── StoreError                the store cannot be read or written
@@ -37,6 +38,7 @@ __all__ = [
     "MissingExtraError",
     "ObjectExistsError",
     "ObjectNotFoundError",
+    "ResumeMismatchError",
     "SandboxError",
     "SourceError",
     "StoreError",
@@ -120,6 +122,20 @@ class MissingExtraError(UsageError):
             hint=f"Run: pip install 'benchflow-workers[{extra}]'",
         )
         self.extra = extra
+
+
+class ResumeMismatchError(BenchflowError):
+    """A job that was to be resumed differs from what was asked for; nothing was changed.
+
+    Args:
+        message: Which job.
+        problems: One line per key that differs, with its old and its new value.
+        hint: What to do.
+    """
+
+    def __init__(self, message: str, *, problems: tuple[str, ...], hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
 
 
 class InfrastructureError(BenchflowError):

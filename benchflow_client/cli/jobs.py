@@ -10,9 +10,11 @@ from cyclopts import Parameter
 
 from benchflow_client.api import Client
 from benchflow_client.cli import render
+from benchflow_client.cli.resuming import choice_report
 from benchflow_client.cli.run import INTERRUPTED, follow_to_end, show_results
 from benchflow_client.handle import StoredJob
-from benchflow_client.ledger.base import JobState, TrialCancel
+from benchflow_client.ledger.base import TrialCancel
+from benchflow_client.plan.retry import Choice
 from benchflow_client.report import trials_report
 from benchflow_client.results.evidence import evidence_of
 from benchflow_client.results.rows import published_row, write_csv
@@ -60,6 +62,12 @@ def _show_stored(job: StoredJob, *, is_json: bool) -> int:
     render.render_summary(summary)
     render.render_failures(summary, evidence=evidence_of(job.trials, summary))
     return 1 if summary.all_without_verdict else 0
+
+
+def _show_idle(job: StoredJob) -> int:
+    """Say that a job does not run, where its fleet has ended; there is nothing to change."""
+    render.render_notice(f"{job.name} does not run: its fleet has ended · go on: bench resume {job.name}")
+    return 0
 
 
 def jobs(*, jobs_dir: JobsDir = Path("jobs"), json: Json = False) -> int:
@@ -114,7 +122,9 @@ def cancel(
 ) -> int:
     """Stop a job or one trial: what waits at once, what runs within seconds; both count as cancelled."""
     with Client(jobs_dir=jobs_dir) as client:
-        handle = client.job(job.partition(".")[0])
+        handle = client.stored_job(job.partition(".")[0])
+        if isinstance(handle, StoredJob):
+            return _show_idle(handle)
         if "." in job:
             answer = handle.cancel_trial(job, by=client.settings.user, reason=reason)
             render.render_notice(_TRIAL_CANCEL[answer].format(trial=job))
@@ -133,7 +143,9 @@ def pause(
 ) -> int:
     """Start no more trials of a job until `bench resume`; running ones go on."""
     with Client(jobs_dir=jobs_dir) as client:
-        handle = client.job(job)
+        handle = client.stored_job(job)
+        if isinstance(handle, StoredJob):
+            return _show_idle(handle)
         is_paused = handle.pause(by=client.settings.user, reason=reason)
         name = handle.name
     render.render_notice(
@@ -157,24 +169,22 @@ def resume(
     jobs_dir: JobsDir = Path("jobs"),
 ) -> int:
     """Go on with a paused, stopped or ended job; verdicts are kept."""
+    choices: list[Choice] = []
+
+    def announce(choice: Choice) -> None:
+        choices.append(choice)
+        render.render_report(choice_report(choice))
+
     with Client(jobs_dir=jobs_dir) as client:
-        name = client.stored_job(job).name
-        handle = client.recover(name)
-        is_closed = handle.progress().state is JobState.CLOSED
-        if caps != _NO_CAPS and not is_closed:
-            handle.set_caps(caps)
-        if handle.resume() or (caps != _NO_CAPS and not is_closed):
-            text = f"{name} goes on"
-        elif count := handle.retry(retry, caps=caps):
-            text = f"{name}: {count} trials run again"
-        else:
+        handle = client.resume(job, retry, caps=None if caps == _NO_CAPS else caps, on_choice=announce)
+        if handle is None:
+            name = choices[0].plan.job
             render.render_notice(f"{name}: nothing to run again; every trial keeps its result")
             return 0
-        if client.is_embedded:
+        if client.is_embedded and choices:
             # This command's own fleet ends with it, so it stays until the job has ended.
-            render.render_notice(text)
-            return follow_to_end(client, handle, folder=jobs_dir / name)
-        render.render_notice(f"{text} · watch: bench watch {name}")
+            return follow_to_end(client, handle, folder=jobs_dir / handle.name, choice=choices[0])
+        render.render_notice(f"{handle.name} goes on · watch: bench watch {handle.name}")
     return 0
 
 

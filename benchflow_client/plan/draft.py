@@ -11,6 +11,7 @@ from pathlib import Path
 from benchflow_client.catalog.agents import find_agent
 from benchflow_client.catalog.sandboxes import SANDBOXES
 from benchflow_client.errors import JobSpecError, TaskError
+from benchflow_client.plan.retry import Choice
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.ids import new_job_name, slug
@@ -39,11 +40,13 @@ class Draft:
         plan: The plan.
         folders: Digest -> folder on this machine.
         warnings: What the authors of the tasks should know.
+        resume: What becomes of the trials of the job it goes on with; None = a new job.
     """
 
     plan: Plan
     folders: dict[str, Path]
     warnings: tuple[str, ...]
+    resume: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)

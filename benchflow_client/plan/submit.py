@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ from benchflow_client.store.base import Store
 from benchflow_client.store.documents import create_document, write_document
 from benchflow_client.store.layout import bundle_key, job_prefix, plan_key, spec_key
 from benchflow_client.tasks.bundle import pack
+
+_LONGEST_STEM = 58
+"""What stays of a name that gets a dash and four digits: names have 63 characters at most."""
 
 
 def store_draft(draft: Draft, store: Store, open_job: Callable[[], None]) -> None:
@@ -28,14 +32,13 @@ def store_draft(draft: Draft, store: Store, open_job: Callable[[], None]) -> Non
         BrokerError: The broker refused; likewise.
     """
     job = draft.plan.job
-    for digest, folder in draft.folders.items():
-        _upload(digest, folder, store)
+    store_bundles(draft, store)
     try:
         create_document(store, spec_key(job), draft.plan.spec)
     except ObjectExistsError as error:
         raise JobExistsError(
             f"There is a job {job!r} already in {store.url}.",
-            hint="Choose another --job-name, or none for a new one.",
+            hint=f"Go on with it: --resume {job}. Run it anew under another name: --fresh.",
         ) from error
     except StoreError:
         store.delete_tree(job_prefix(job))
@@ -47,6 +50,23 @@ def store_draft(draft: Draft, store: Store, open_job: Callable[[], None]) -> Non
         # Ctrl-C too: half a job would look like one that was stopped.
         store.delete_tree(job_prefix(job))
         raise
+
+
+def store_bundles(draft: Draft, store: Store) -> None:
+    """Put every bundle of a draft into the store that is not there yet.
+
+    Raises:
+        StoreError: The store refused, or a folder changed while it was read.
+    """
+    for digest, folder in draft.folders.items():
+        _upload(digest, folder, store)
+
+
+def free_name(name: str, store: Store) -> str:
+    """Return a job's name when it is free in the store, else one that begins like it."""
+    if not store.exists(spec_key(name)):
+        return name
+    return f"{name[:_LONGEST_STEM]}-{secrets.token_hex(2)}"
 
 
 def _upload(digest: str, folder: Path, store: Store) -> None:

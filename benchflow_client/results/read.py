@@ -15,7 +15,7 @@ from benchflow_client.errors import JobNotFoundError, ObjectNotFoundError, Store
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.summary import Summary
-from benchflow_client.schema.trial import Receipt, TrialResult
+from benchflow_client.schema.trial import SCORED, Receipt, TrialResult
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import decode, read_document
 from benchflow_client.store.keys import relative_to
@@ -96,22 +96,55 @@ def trial_results(store: Store, job: str, receipts: Iterable[Receipt]) -> Iterat
             yield from pool.map(read, batch)
 
 
-def stored_results(store: Store, plan: Plan) -> Iterator[TrialResult]:
-    """Yield the newest result of each trial, in the plan's order, without asking the ledger.
+def stored_results(store: Store, plan: Plan, *, beside: Collection[str] = ()) -> Iterator[TrialResult]:
+    """Yield the result of each trial that counts, in the plan's order, without asking the ledger.
 
-    This lists the whole job. The newest result is the published one unless a worker lost its
-    lease after writing it; only the receipts know for certain (`trial_results`).
+    This lists the whole job. Of several results of a trial, one with a verdict counts before
+    one without, then the newest: the published one unless a worker lost its lease after
+    writing it; only the receipts know for certain (`trial_results`).
+
+    Args:
+        store: Where the job is.
+        plan: Its plan.
+        beside: Folders of attempts that are not looked at.
 
     Raises:
         StoreError: A result is there but cannot be read.
     """
-    finished = attempt_folders(store, plan.job).finished
-    for index in range(plan.size):
-        trial = plan.trial(index)
-        for attempt in range(plan.spec.max_attempts, 0, -1):
-            if (folder := trial.folder(attempt)) in finished:
-                yield read_document(store, result_key(plan.job, folder), TrialResult)
-                break
+    finished = attempt_folders(store, plan.job).finished.difference(beside)
+    own = [[f for f in _own_folders(plan, index) if f in finished] for index in range(plan.size)]
+    later = _later_results(store, plan, finished.difference(*own))
+    for index, folders in enumerate(own):
+        found = [later[index]] if index in later else []
+        if folders and not (found and found[0].outcome in SCORED):
+            found.append(read_document(store, result_key(plan.job, folders[0]), TrialResult))
+        if found:
+            yield max(found, key=_precedence)
+
+
+def _own_folders(plan: Plan, index: int) -> Iterator[str]:
+    """Yield the folders of a trial's attempts under its first ledger, the newest first."""
+    trial = plan.trial(index)
+    for attempt in range(plan.spec.max_attempts, 0, -1):
+        yield trial.folder(attempt)
+
+
+def _later_results(store: Store, plan: Plan, folders: Iterable[str]) -> dict[int, TrialResult]:
+    """Return the results of a job that was reopened or taken up again, by trial; other jobs' are left out."""
+    best: dict[int, TrialResult] = {}
+    keys = (result_key(plan.job, folder) for folder in sorted(folders))
+    with ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="results") as pool:
+        for result in pool.map(lambda key: read_document(store, key, TrialResult), keys):
+            index = result.index
+            if index >= plan.size or plan.trial(index).id != result.trial:
+                continue
+            if index not in best or _precedence(result) > _precedence(best[index]):
+                best[index] = result
+    return best
+
+
+def _precedence(result: TrialResult) -> tuple[bool, datetime]:
+    return result.outcome in SCORED, result.finished_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,30 @@ from collections.abc import Iterator
 
 from benchflow_client.errors import StoreError
 from benchflow_client.results.read import JobResults, stored_results
-from benchflow_client.schema.trial import Receipt
+from benchflow_client.schema.trial import SCORED, Receipt
 from benchflow_client.store.base import Store
 from benchflow_client.store.layout import rows_key
 
 
 def stored_receipts(store: Store, found: JobResults) -> list[Receipt]:
-    """Return the receipts of every finished trial of a job.
+    """Return the receipts of every finished trial of a job, in order of index.
 
     A closed job's rows hold them all; those of an interrupted one are made of the
-    results that were published.
+    results that were published. Where a closed job was taken up again and that was
+    interrupted too, verdicts published since count before the rows.
 
     Raises:
         StoreError: A document cannot be read.
     """
     if found.summary is None:
         return [Receipt.of(result) for result in stored_results(store, found.plan)]
-    return list(_of_rows(store, found.plan.job))
+    receipts = {receipt.trial_index: receipt for receipt in _of_rows(store, found.plan.job)}
+    if any(receipt.outcome not in SCORED for receipt in receipts.values()):
+        known = {receipt.folder for receipt in receipts.values()}
+        for result in stored_results(store, found.plan, beside=known):
+            if result.outcome in SCORED and receipts[result.index].outcome not in SCORED:
+                receipts[result.index] = Receipt.of(result)
+    return [receipts[index] for index in sorted(receipts)]
 
 
 def _of_rows(store: Store, job: str) -> Iterator[Receipt]:

@@ -141,6 +141,11 @@ JOB_NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 """What a job may be called: it names a folder, a key prefix and a label value."""
 
 
+def is_job_name(name: str) -> bool:
+    """Return whether a job may be called so."""
+    return re.search(JOB_NAME_PATTERN, name) is not None and not name.endswith("\n")
+
+
 def new_job_name() -> str:
     """Return a fresh readable job name such as ``calm-otter-7f3a``."""
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_NOUNS)}-{secrets.token_hex(2)}"

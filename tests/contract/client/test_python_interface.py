@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchflow_client import Client, JobSpec
-from benchflow_client.api import count_workers
+from benchflow_client.access import count_workers
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.embedded import fleet as fleet_module
 from benchflow_client.embedded.fleet import EmbeddedFleet, describe

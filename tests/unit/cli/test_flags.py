@@ -131,8 +131,13 @@ def test_the_view_is_no_part_of_the_job() -> None:
     spec, view = parsed("t", "--agent", "nop", "--dry-run", "--json")
 
     assert spec == JobSpec(tasks="t", agent=("nop",))  # type: ignore[arg-type]
-    assert view == {"dry_run": True, "json": True}
-    assert parsed("t", "--agent", "nop")[1] == {"dry_run": False, "json": False}
+    assert view == {"dry_run": True, "json": True, "resume": None, "fresh": False}
+    assert parsed("t", "--agent", "nop")[1] == {
+        "dry_run": False,
+        "json": False,
+        "resume": None,
+        "fresh": False,
+    }
 
 
 def test_the_tasks_may_be_named_with_or_without_their_flag() -> None:

@@ -164,7 +164,7 @@ def test_every_command_says_that_the_broker_is_not_there(
     assert (done.code, "redis://127.0.0.1:1/0" in done.err) == (3, True)
 
 
-@pytest.mark.parametrize("command", [["workers"], ["cancel", "x"], ["sandboxes"]])
+@pytest.mark.parametrize("command", [["workers"], ["drain", "x"], ["sandboxes"]])
 def test_without_any_fleet_a_command_says_how_to_get_one(bench: Bench, command: list[str]) -> None:
     done = bench(*command)
 
