@@ -37,7 +37,7 @@ ANSWER_S: Final = 10
 CONNECT_S: Final = 5
 """Seconds to open a connection."""
 
-HEARTBEAT_S: Final = 20
+HEARTBEAT_S: Final = 10
 """RabbitMQ and worker miss each other after two of these without a sign of life."""
 
 _NOT_FOUND: Final = 404
@@ -68,7 +68,6 @@ _CONFIG: dict[str, Any] = {
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     "worker_prefetch_multiplier": 1,
-    "worker_disable_prefetch": True,
     # A dead connection must not end trials: their leases say who owns them.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     "worker_deduplicate_successful_tasks": False,
@@ -93,6 +92,18 @@ _CONFIG: dict[str, Any] = {
     "task_send_sent_event": False,
     "worker_enable_remote_control": True,
     "worker_hijack_root_logger": False,
+}
+
+_REDIS_CONFIG: dict[str, Any] = {
+    "broker_transport_options": _REDIS_TRANSPORT,
+    "broker_heartbeat": 0,
+    # A worker takes no more than it runs; RabbitMQ's own count of what is not acknowledged does the same.
+    "worker_disable_prefetch": True,
+}
+
+_AMQP_CONFIG: dict[str, Any] = {
+    "broker_transport_options": _AMQP_TRANSPORT,
+    "broker_heartbeat": HEARTBEAT_S,
 }
 
 
@@ -125,9 +136,9 @@ def make_app(url: str, *, ledger_url: str | None = None) -> Celery:
     app = Celery("benchflow", broker=_spelled(at.broker), backend=_spelled(at.ledger), set_as_current=False)
     app.conf.update(_CONFIG)
     if broker_kind(url) == REDIS:
-        app.conf.update(broker_transport_options=_REDIS_TRANSPORT, broker_heartbeat=0)
+        app.conf.update(_REDIS_CONFIG)
     else:
-        app.conf.update(broker_transport_options=_AMQP_TRANSPORT, broker_heartbeat=HEARTBEAT_S)
+        app.conf.update(_AMQP_CONFIG)
     quiet = f"{QuietRedisBackend.__module__}:{QuietRedisBackend.__name__}"
     app.conf.override_backends = dict.fromkeys(("redis", "rediss", "redis+socket"), quiet)
     app.loader.override_backends = app.conf.override_backends

@@ -84,6 +84,9 @@ class Presence:
         self._context.reconciler.close()
         self._context.admitter.close()
         self._context.keeper.close()
+        if self._thread.is_alive():
+            # A last sign of life must not come after the farewell.
+            self._thread.join(timeout=HEARTBEAT_S)
         try:
             self._context.ledger.retire(self._context.name)
         except BrokerError as error:

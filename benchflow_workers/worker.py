@@ -115,8 +115,6 @@ def configure_logging(level: str) -> None:
     logging.getLogger("celery.app.trace").setLevel(logging.ERROR)
     # Celery warns root of pickle; only JSON is accepted here, and Docker and namespaces need root.
     warnings.simplefilter("ignore", SecurityWarning)
-    # At every lost connection it announces another default; that setting is set here.
-    warnings.simplefilter("ignore", CPendingDeprecationWarning)
     logging.getLogger("benchflow_client").setLevel(level)
 
 
@@ -133,6 +131,8 @@ def _check_broker(here: WorkerContext) -> None:
 
 def _follow_signals(presence: Presence, on_ready: Callable[[], object]) -> None:
     def ready(**_: Any) -> None:
+        # Celery shows these in any case: at every lost connection, of a setting that is set here.
+        warnings.simplefilter("ignore", CPendingDeprecationWarning)
         presence.start()
         on_ready()
 

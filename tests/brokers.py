@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,13 +17,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import amqp
 import redis
 
 from benchflow_client.embedded.server import find_server
-from tests.stations import until
+from tests.waiting import until
 
 START_S = 20.0
 """Seconds a Redis may take to answer, on a busy machine."""
+
+RABBIT_START_S = 90.0
+"""Seconds a RabbitMQ may take: ten on two idle cores."""
+
+RABBIT_USER = "bench"
+_RABBIT_NODE = "bench@localhost"
 
 _CONFIG = """\
 bind 127.0.0.1
@@ -50,7 +59,6 @@ class PrivateRedis:
         self._password = secrets.token_hex(8)
         self._more = more
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
 
     @property
     def url(self) -> str:
@@ -110,9 +118,9 @@ def private_redis(folder: Path, *, more: str = "") -> Generator[PrivateRedis, No
     """Start a Redis and end it afterwards, in whatever state it is."""
     server = PrivateRedis(folder, more=more)
     try:
+        server.start()
         yield server
     finally:
-        server.thaw()
         server.kill()
 
 
@@ -140,14 +148,19 @@ class Link:
             self._dumb |= self._open
             return len(self._open) // 2
 
-    def close(self) -> None:
-        """Close everything."""
+    def cut(self) -> int:
+        """Close the links there are; new ones work. Returns how many."""
         with self._lock:
             # A thread that waits for an end sees it go; closing alone would not wake it.
             for end in self._open:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
+            return len(self._open) // 2
+
+    def close(self) -> None:
+        """Close everything."""
         self._listener.close()
+        self.cut()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -182,6 +195,128 @@ def link_to(url: str) -> Generator[Link, None, None]:
         yield link
     finally:
         link.close()
+
+
+_RABBIT_CONFIG = """\
+listeners.tcp.1 = 127.0.0.1:{port}
+distribution.listener.interface = 127.0.0.1
+default_user = {user}
+default_pass = {password}
+log.console = true
+log.console.level = warning
+log.file = false
+{more}
+"""
+
+_DEBIAN = "/usr/lib/rabbitmq/bin"
+"""Where Debian keeps the programs; those on PATH change the user, the home and the log first."""
+
+
+def rabbitmq_problem() -> str:
+    """Return why no RabbitMQ can be started here; empty = one can."""
+    missing = [name for name in ("rabbitmq-server", "rabbitmqctl", "epmd") if not _program(name)]
+    return f"no {missing[0]}" if missing else ""
+
+
+class RabbitNode:
+    """A RabbitMQ of its own, on free ports of loopback, with all its files in one folder.
+
+    Args:
+        folder: For its data, its logs and its cookie.
+        more: More lines of its configuration.
+    """
+
+    def __init__(self, folder: Path, *, more: str = "") -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._port, self._names, self._links = free_port(), free_port(), free_port()
+        self._password = secrets.token_hex(8)
+        (folder / "rabbitmq.conf").write_text(
+            _RABBIT_CONFIG.format(port=self._port, user=RABBIT_USER, password=self._password, more=more)
+        )
+        (folder / "plugins").write_text("[].")
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start it and wait until it takes its user."""
+        self._spawn(["epmd", "-port", str(self._names), "-address", "127.0.0.1"])
+        self._spawn([_program("rabbitmq-server")])
+        until(self._answers, seconds=RABBIT_START_S, what=lambda: (self._folder / "node.log").read_text())
+
+    def url(self, vhost: str = "%2F", *, password: str | None = None) -> str:
+        return f"amqp://{RABBIT_USER}:{password or self._password}@127.0.0.1:{self._port}/{vhost}"
+
+    def control(self, *arguments: str) -> str:
+        """Run `rabbitmqctl` and return what it says."""
+        done = subprocess.run(
+            [_program("rabbitmqctl"), "--quiet", "--node", _RABBIT_NODE, *arguments],
+            env=self._environ, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def stop(self) -> None:
+        """End the node, then the program that knows its name."""
+        for process in reversed(self._processes):
+            process.terminate()
+            try:
+                process.wait(timeout=RABBIT_START_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(timeout=10)
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        folder = str(self._folder)
+        return {
+            **os.environ,
+            "HOME": folder,
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._names),
+            "RABBITMQ_NODENAME": _RABBIT_NODE,
+            "RABBITMQ_BASE": folder,
+            "RABBITMQ_MNESIA_BASE": f"{folder}/data",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self._port),
+            "RABBITMQ_DIST_PORT": str(self._links),
+            # Erlang in the foreground, in the process that was started; one core, and no busy waiting.
+            "RUNNING_UNDER_SYSTEMD": "true",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
+        }
+
+    def _spawn(self, command: list[str]) -> None:
+        with (self._folder / "node.log").open("ab") as log:
+            process = subprocess.Popen(
+                command, env=self._environ, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._processes.append(process)
+
+    def _answers(self) -> bool:
+        try:
+            with amqp.Connection(
+                f"127.0.0.1:{self._port}", userid=RABBIT_USER, password=self._password, connect_timeout=2
+            ):
+                return True
+        except (OSError, amqp.AMQPError):
+            return False
+
+
+@contextmanager
+def rabbit_node(folder: Path, *, more: str = "") -> Generator[RabbitNode, None, None]:
+    """Start a RabbitMQ and end it afterwards."""
+    node = RabbitNode(folder, more=more)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
+
+
+def _program(name: str) -> str:
+    """Return a program's path; empty = there is none."""
+    return shutil.which(f"{_DEBIAN}/{name}") or shutil.which(name) or ""
 
 
 def free_port() -> int:
