@@ -112,7 +112,8 @@ def _agent(agent: PlannedAgent) -> dict[str, Any]:
 def _agent_differences(old: Plan, new: Plan) -> Iterator[Difference]:
     before, after = _agents(old), _agents(new)
     yield from _between(
-        {f"agent {label}": "planned" for label in before}, {f"agent {label}": "planned" for label in after}
+        {f"agent {label}": agent["name"] for label, agent in before.items()},
+        {f"agent {label}": agent["name"] for label, agent in after.items()},
     )
     for label in before:
         if label in after:

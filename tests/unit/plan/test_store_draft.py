@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from benchflow_client.errors import BrokerError, JobExistsError, StoreError
 from benchflow_client.plan.draft import Draft, find_work, make_draft
-from benchflow_client.plan.submit import store_draft
+from benchflow_client.plan.submit import free_name, store_draft
+from benchflow_client.schema.ids import is_job_name
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan
 from benchflow_client.store.documents import read_document
@@ -72,7 +74,20 @@ def test_a_name_that_is_taken_leaves_the_first_job_as_it_is(draft: Draft, store:
         store_draft(Draft(later, draft.folders, ()), store, refuse)
 
     assert "'mine' already in file://" in caught.value.message
+    assert "--resume mine" in caught.value.hint
+    assert "--fresh" in caught.value.hint
     assert {key: store.get(key) for key in store.list("mine/")} == before
+
+
+def test_a_name_is_kept_while_it_is_free_and_else_begins_a_new_one(draft: Draft, store: FileStore) -> None:
+    long = "n" * 63
+    assert free_name("mine", store) == "mine"
+    store_draft(draft, store, nothing)
+    store.put(spec_key(long), b"{}")
+
+    assert re.fullmatch(r"mine-[0-9a-f]{4}", free_name("mine", store))
+    assert is_job_name(free_name(long, store))
+    assert free_name(long, store) != long
 
 
 def test_a_broker_that_refuses_leaves_nothing_of_the_job(draft: Draft, store: FileStore) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -113,6 +115,32 @@ def test_without_receipts_the_newest_result_of_each_trial_is_read(
     found = [(result.index, result.attempt) for result in stored_results(store, plan)]
 
     assert found == [(0, 2), (1, 1), (2, 1)]
+
+
+def test_results_of_a_job_that_was_taken_up_again_are_found_and_the_verdict_counts(
+    store: FileStore, job: str, plan: Plan, make_result: MakeResult
+) -> None:
+    """Later ledgers name their folders after another epoch, which nobody has to know."""
+    later = datetime(2026, 11, 29, 11, tzinfo=UTC)
+    errored: dict[str, Any] = {"outcome": Outcome.ERRORED, "rewards": None, "finished_at": later}
+    for result in (
+        make_result(3, rollout_name=plan.trial(3).folder(1, epoch=7)),
+        make_result(1, rollout_name=plan.trial(1).folder(1, epoch=7), **errored),
+        make_result(
+            2, rollout_name=plan.trial(2).folder(1, epoch=7), outcome=Outcome.FAILED, finished_at=later
+        ),
+        make_result(2, rollout_name=plan.trial(2).folder(2, epoch=7), **errored),
+        make_result(0, rollout_name="x__00000000", trial="other.fix-build.nop.1"),
+        make_result(0, rollout_name="x__00000001", index=99),
+    ):
+        write_document(store, result_key(job, result.rollout_name), result)
+
+    found = [
+        (result.index, result.outcome.value, result.finished_at.hour)
+        for result in stored_results(store, plan)
+    ]
+
+    assert found == [(0, "passed", 10), (1, "passed", 10), (2, "failed", 11), (3, "passed", 10)]
 
 
 def test_attempts_are_finished_or_only_began(store: FileStore, job: str, plan: Plan) -> None:

@@ -10,10 +10,14 @@ from benchflow_client.errors import StoreError
 from benchflow_client.results.read import JobResults
 from benchflow_client.results.receipts import stored_receipts
 from benchflow_client.results.rows import receipt_row
+from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.trial import Receipt
-from benchflow_client.store.documents import json_lines
-from benchflow_client.store.layout import rows_key
+from benchflow_client.store.documents import json_lines, write_document
+from benchflow_client.store.layout import result_key, rows_key
 from benchflow_client.summary import aggregate
+from benchflow_workers.trial.recorder import result_of
+from benchflow_workers.trial.records import Attempt, Rollout
+from benchflow_workers.trial.redact import Redactor
 from tests.worlds import World, make_world
 
 
@@ -44,3 +48,28 @@ def test_damaged_rows_are_named(world: World) -> None:
 
     with pytest.raises(StoreError, match=r"results\.jsonl has a line"):
         stored_receipts(world.store, JobResults(world.plan, summary))
+
+
+def test_verdict_published_since_a_job_closed_counts_before_its_row(tmp_path: Path) -> None:
+    """A closed job was taken up again, and that was interrupted before it closed once more."""
+    world = make_world(tmp_path, tries=3)
+    plan = world.plan
+    rows = [
+        Receipt(0, "passed", 1.0, "", 1, 2.0, None, None, plan.trial(0).folder(1)),
+        Receipt(1, "cancelled", None, "", 0, 0.0, None, None, ""),
+        Receipt(2, "cancelled", None, "", 0, 0.0, None, None, ""),
+    ]
+    world.store.put(rows_key(plan.job), json_lines(receipt_row(plan, row) for row in rows))
+    for index, rewards in ((1, {"reward": 0.0}), (2, None)):
+        attempt = Attempt(plan, plan.trial(index), 1, 1, "box/1", utc_now(), epoch=5)
+        result = result_of(attempt, Rollout(rewards=rewards), Redactor())
+        write_document(world.store, result_key(plan.job, result.rollout_name), result)
+
+    found = stored_receipts(world.store, JobResults(plan, aggregate(plan, rows, elapsed_s=1.0)))
+
+    assert [(receipt.outcome, receipt.reward) for receipt in found] == [
+        ("passed", 1.0),
+        ("failed", 0.0),
+        ("cancelled", None),
+    ]
+    assert found[1].folder == plan.trial(1).folder(1, epoch=5)
