@@ -20,7 +20,7 @@ from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
 _PING_S: Final = 5.0
 """A worker that does not answer for so long cannot take work either."""
 
-_HEALTH_S: Final = 15.0
+_HEALTH_S: Final = 10.0
 """A health check that takes longer has its answer: broker or ledger are silent."""
 
 
@@ -114,7 +114,7 @@ def is_healthy() -> bool:
     """Return whether a worker of this host has announced itself and answers through the broker.
 
     The answer comes from the loop that takes messages, so a worker that lives but
-    no longer takes work does not answer. A broker that is silent means no, in 15 s.
+    no longer takes work does not answer. A broker that is silent means no, in 10 s.
 
     Raises:
         BrokerError: Broker or ledger refuse, or cannot be reached.

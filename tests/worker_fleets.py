@@ -116,6 +116,12 @@ class WorkerFleet:
         until(is_held, what=self.logs)
         return found[0]
 
+    def is_healthy(self) -> bool:
+        """Return whether the health check of this host finds a worker that can take work."""
+        argv = [sys.executable, "-m", "benchflow_workers", "worker", "--health"]
+        done = subprocess.run(argv, env=self.environ, capture_output=True, timeout=START_S, check=False)
+        return done.returncode == 0
+
     def name_of(self, process: subprocess.Popen[bytes]) -> str:
         return f"{os.uname().nodename}/{process.pid}"
 
