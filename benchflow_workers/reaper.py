@@ -1,7 +1,8 @@
 """Removes sandboxes that no live lease stands for: leftovers of dead workers, and nothing else.
 
 A sandbox is looked at only when it carries this fleet's label. It is removed when its
-trial's lease has ended or went to a later attempt, whoever made it.
+trial's lease has ended or went to a later attempt, whoever made it: when a worker starts,
+once a minute, and when a job ends.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchflow_client.errors import BenchflowError
+from benchflow_client.errors import BenchflowError, BrokerError
 from benchflow_client.ledger.base import Ledger
 from benchflow_client.ledger.sandboxes import SandboxBook, SandboxRecord
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxRef
 
 logger = logging.getLogger(__name__)
+
+
+LOOK_S = 2.0
+"""Seconds between two looks whether a job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Reaper:
         self._book = book
         self._fleet = fleet
         self._interval_s = interval_s
+        self._open_jobs: set[str] = set()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reaper", daemon=True)
 
@@ -83,8 +90,23 @@ class Reaper:
                 self.sweep()
             except BenchflowError as error:
                 logger.warning("sandboxes not swept: %s", error, extra={"action": "sweep_failed"})
-            if self._closed.wait(self._interval_s):
+            if self._wait():
                 return
+
+    def _wait(self) -> bool:
+        """Wait for the next sweep, which a job's end brings forward; returns whether the reaper is closed."""
+        due = time.monotonic() + self._interval_s
+        while time.monotonic() < due:
+            if self._closed.wait(min(LOOK_S, self._interval_s)):
+                return True
+            try:
+                open_jobs = set(self._ledger.open_jobs())
+            except BrokerError:
+                continue
+            ended, self._open_jobs = self._open_jobs - open_jobs, open_jobs
+            if ended:
+                break
+        return self._closed.is_set()
 
     async def _sweep(self) -> int:
         found = await self._audit()

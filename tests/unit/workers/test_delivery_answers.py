@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -286,6 +287,9 @@ def test_lease_lost_as_the_trial_ends_writes_no_receipt(make: Any) -> None:
 
     assert delivery.answer() is Answer.IGNORED
     assert list(here.memory.receipts(here.job)) == []
+    kept = {Path(key).name for key in here.world.store.list(f"{here.job}/")}
+    assert {"config.json", "test-stdout.txt"} <= kept
+    assert "result.json" not in kept
 
 
 def test_result_of_a_worker_that_was_overtaken_counts_for_nothing(here: Station) -> None:

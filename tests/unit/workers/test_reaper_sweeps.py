@@ -16,6 +16,7 @@ from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.base import Command, SandboxSpec, Upload
 from benchflow_workers.sandbox.recorded import RecordedSandboxes
 from benchflow_workers.testing import ScriptedSandboxes
+from tests.ledgers import until
 
 
 class Scene:
@@ -158,4 +159,20 @@ def test_thread_sweeps_at_once_and_survives_an_unreachable_ledger(scene: Scene) 
     reaper.start()
 
     assert swept.wait(5)
+    reaper.close()
+
+
+def test_the_end_of_a_job_brings_the_next_sweep_forward(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchflow_workers.reaper.LOOK_S", 0.02)
+    reaper = Reaper([scene.provider], scene.ledger, scene.book, fleet="ours", interval_s=600)
+    reaper.start()
+    until(lambda: "j" in reaper._open_jobs)
+    scene.open("orphan", index=1)
+
+    scene.ledger.cancel("j", by="ana", reason="")
+    scene.ledger.close_job("j")
+
+    until(lambda: scene.names() == set())
     reaper.close()
