@@ -20,7 +20,7 @@ demo: .venv/installed-all
 
 test: lint
 	$(PYTEST) tests/architecture tests/unit tests/contract --cov --cov-fail-under=90
-	$(PYTEST) tests/integration tests/acceptance
+	$(PYTEST) tests/integration tests/acceptance tests/chaos
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

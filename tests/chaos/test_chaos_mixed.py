@@ -1,0 +1,91 @@
+"""Everything goes wrong at once, in an order that a seed decides, and every promise holds."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchflow_client.chaos.evidence import Scene
+from benchflow_client.chaos.faults import (
+    EarlyBody,
+    Fault,
+    LostChord,
+    LostMessage,
+    Pause,
+    RepeatedDelivery,
+    ResetConnections,
+)
+from tests.brokers import PrivateRedis
+from tests.chaos_rig import (
+    ChaosFleet,
+    FrozenRedis,
+    FrozenWorker,
+    KilledWorker,
+    RestartedRedis,
+    battle_on,
+    committed_twice,
+    fleet_on_own_redis,
+)
+
+WORKERS = 3
+SHIFTS_S = (0.0, 3600.0, -3600.0)
+"""How far the workers' clocks are off."""
+
+LONG_S = 60.0
+"""A message that is lost is missed after half a minute: too long for the short run."""
+
+
+def faults_of(scene: Scene) -> list[Fault]:
+    return [
+        RepeatedDelivery(scene.mailbox),
+        LostChord(scene.mailbox),
+        EarlyBody(scene.fleet.dispatcher, scene.header),
+        Pause(scene.handle),
+    ]
+
+
+def faults_on(
+    fleet: ChaosFleet, server: PrivateRedis, scene: Scene, start: Callable[[], object]
+) -> list[Fault]:
+    return [
+        *faults_of(scene),
+        ResetConnections(scene.mailbox),
+        KilledWorker(fleet, signal.SIGKILL, start),
+        KilledWorker(fleet, signal.SIGTERM, start),
+        FrozenWorker(fleet),
+        RestartedRedis(server),
+        FrozenRedis(server),
+    ]
+
+
+@pytest.mark.root
+@pytest.mark.timeout(3600)
+def test_no_trial_is_lost_or_counted_twice_whatever_goes_wrong(
+    tmp_path: Path, chaos_seconds: float, chaos_seed: int
+) -> None:
+    shifts = itertools.cycle(SHIFTS_S)
+    with (
+        fleet_on_own_redis(tmp_path, BENCHFLOW_NULL_EXEC_S="0.3") as (fleet, server),
+        battle_on(fleet) as battle,
+    ):
+
+        def start() -> object:
+            return fleet.launch(shift_s=next(shifts))
+
+        fleet.wait_for(*(start() for _ in range(WORKERS)))  # type: ignore[misc]
+        trials = int(2 * chaos_seconds)
+        quick = battle.open(sandbox="null", trials=3 * trials, concurrency=6, seed=chaos_seed)
+        real = battle.open(sandbox="local", trials=trials, concurrency=4, trial_s=0.5, seed=chaos_seed)
+        faults = faults_on(fleet, server, quick, start) + faults_of(real)
+        if chaos_seconds >= LONG_S:
+            faults.append(LostMessage(real.mailbox))
+
+        done = battle.fight(faults, seed=chaos_seed, every_s=chaos_seconds / 20, for_s=chaos_seconds)
+
+        battle.assert_sound(note=f"--chaos-seed {chaos_seed} --chaos-seconds {chaos_seconds:g}")
+        assert {fault.name for fault in faults} - done == set(), f"--chaos-seed {chaos_seed}"
+        assert committed_twice(fleet) == []
