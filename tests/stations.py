@@ -82,6 +82,12 @@ class Station:
         """Deliver the wake-up of a trial."""
         return self.deliveries.take(self.job, index, lambda phase: None)
 
+    def take_again(self, index: int = 0) -> Any:
+        """Deliver the wake-up of a trial that was given back, once its delay is over."""
+        self.skip(60)
+        self.deliveries.admitter.admit(self.header.queue)
+        return self.take(index)
+
     def taking(self, index: int = 0) -> Delivery:
         """Deliver it on a thread of its own."""
         return Delivery(lambda: self.take(index))

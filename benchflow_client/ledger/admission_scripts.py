@@ -142,15 +142,6 @@ local function fresh(j, lane)
   return nil
 end
 
-local function returned(j, lane)
-  local key = j.base .. ':returned:' .. lane
-  local due = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 1)[1]
-  if due then return tonumber(due) end
-  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first[2] then wake_at(tonumber(first[2])) end
-  return nil
-end
-
 local function trials_on(j)
   local cap = j.budget and j.budget.trials
   return cap and (j.admitted or 0) >= cap
@@ -158,22 +149,50 @@ end
 
 local function is_new(j, i) return redis.call('HEXISTS', j.base .. ':t:' .. i, 'attempts') == 0 end
 
+-- The first due trial of those that a lane got back; when no new ones may start, of those that are not new.
+local function returned(j, lane, has_new)
+  local rows = redis.call('ZRANGE', j.base .. ':returned:' .. lane, 0, has_new and 0 or -1, 'WITHSCORES')
+  for k = 1, #rows, 2 do
+    if has_new or not is_new(j, rows[k]) then
+      local at = tonumber(rows[k + 1])
+      if at <= now then return tonumber(rows[k]) end
+      wake_at(at)
+      return nil
+    end
+  end
+  return nil
+end
+
+-- How many trials of a lane never waited and are not finished; only a person's cancelling finishes one there.
+local function count_fresh(j, lane)
+  local first = cursor(j, lane)
+  local count = math.max(0, math.floor((j.total - 1 - lane) / j.width) + 1 - first)
+  if count == 0 then return 0 end
+  for _, field in ipairs(redis.call('HKEYS', j.base)) do
+    local i = tonumber(string.match(field, '^cancelled:(%d+)$'))
+    if i and i % j.width == lane and i >= first * j.width and redis.call('HEXISTS', j.base .. ':receipts', i) == 1 then
+      count = count - 1
+    end
+  end
+  return count
+end
+
 -- The trial of a job that would start next, or nothing and why.
 local function choose(j)
   local why = budget_on(j)
   if why then return nil, why end
   if j.in_flight >= j.concurrency then return nil, 'concurrency' end
+  local has_new = not trials_on(j)
   local best, from_returned
   for lane = 0, j.width - 1 do
     local blocked = limit_on(j, lane)
     if blocked then why = why or blocked
     else
-      local i = returned(j, lane)
-      if i and trials_on(j) and is_new(j, i) then i, why = nil, 'budget trials' end
+      local i = returned(j, lane, has_new)
       if i and (not best or not from_returned or i < best) then best, from_returned = i, true end
-      if not i and not from_returned then
+      if not i and not has_new then why = 'budget trials'
+      elseif not i and not from_returned then
         i = fresh(j, lane)
-        if i and trials_on(j) then i, why = nil, 'budget trials' end
         if i and (not best or i < best) then best = i end
       end
     end
@@ -290,7 +309,7 @@ for lane = 0, j.width - 1 do
   if left > 0 then
     local key = j.base .. ':returned:' .. lane
     add('retry delay', redis.call('ZCOUNT', key, '(' .. now, '+inf'))
-    local fresh_ones = math.max(0, math.floor((j.total - 1 - lane) / j.width) + 1 - cursor(j, lane))
+    local fresh_ones = count_fresh(j, lane)
     local why = j.in_flight >= j.concurrency and 'concurrency' or limit_on(j, lane)
     if why then add(why, redis.call('ZCOUNT', key, '-inf', now) + fresh_ones)
     elseif trials_on(j) then add('budget trials', fresh_ones) end

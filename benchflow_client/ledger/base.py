@@ -98,6 +98,7 @@ class ClaimStatus(StrEnum):
     EXHAUSTED = "exhausted"  # every attempt is used; the caller holds the lease to say so
     CANCELLED = "cancelled"  # the job or the trial is cancelled; the caller holds the lease to say so
     PAUSED = "paused"  # the job is paused; the trial waits for its release
+    WAITING = "waiting"  # it is not released, e.g. after a lost attempt; a message comes when it is admitted
     UNKNOWN = "unknown"  # no such job, or it is closed and forgotten
 
 
@@ -141,7 +142,9 @@ class TrialCancel(StrEnum):
 class Return(StrEnum):
     """Why a lease is given back without a receipt."""
 
-    DRAIN = "drain"  # the worker stops: not counted as an attempt, its message goes back to the queue
+    DRAIN = (
+        "drain"  # the worker stops: no attempt; its message goes back to the queue, or it waits for budget
+    )
     RETRY = "retry"  # the infrastructure failed: counted, waits its delay, released with a new message
 
 
@@ -244,7 +247,11 @@ class Ledger(Protocol):
         ...
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
-        """Ask to execute a trial; see `ClaimStatus`."""
+        """Ask to execute a trial that was released, or whose lease ran out; see `ClaimStatus`.
+
+        One that was never released is granted as well, unless the job is paused or has a
+        budget: a ledger that came back without its last second knows nothing of its release.
+        """
         ...
 
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
@@ -366,7 +373,9 @@ class Ledger(Protocol):
         """Return trials to publish again: leases that ran out, releases nobody claimed.
 
         Guarantees: the trials' clocks start anew, so that the next call within
-        `unclaimed_s` does not return them; publishing one twice is harmless.
+        `unclaimed_s` does not return them; publishing one twice is harmless. A lease
+        that ran out in a job with a budget is not returned: its trial waits for `admit`,
+        since what was lost may have been the last of the budget.
         """
         ...
 

@@ -25,12 +25,13 @@ RESTORE = (
 local function text_of(value) return type(value) == 'number' and tostring(value) or '' end
 for _, text in ipairs(ARGV) do
   local receipt = cjson.decode(text)
-  redis.call('HSET', R, receipt[1], text)
   leave_returned(receipt[1])
-  redis.call('HINCRBY', H, 'outcome:' .. receipt[2], 1)
-  if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', receipt[3]) end
-  settle(text_of(receipt[7]), text_of(receipt[8]), text_of(receipt[6]))
-  redis.call('HINCRBY', H, 'admitted', 1)
+  if redis.call('HSETNX', R, receipt[1], text) == 1 then
+    redis.call('HINCRBY', H, 'outcome:' .. receipt[2], 1)
+    if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', receipt[3]) end
+    settle(text_of(receipt[7]), text_of(receipt[8]), text_of(receipt[6]))
+    redis.call('HINCRBY', H, 'admitted', 1)
+  end
 end
 redis.call('HSET', H, 'last_finished_at', now)
 return #ARGV
@@ -55,6 +56,7 @@ CANCEL = (
     + """
 if state ~= 'open' and state ~= 'paused' and state ~= 'stopping' then return 0 end
 redis.call('HSET', H, 'state', 'cancelling', 'cancelled_by', ARGV[1], 'cancel_reason', ARGV[2])
+redis.call('HDEL', H, 'paused_by', 'pause_reason')
 return 1
 """
 )
@@ -93,12 +95,17 @@ for k = 3, #ARGV do
     redis.call('HINCRBY', H, 'outcome:' .. receipt[2], -1)
     if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', -receipt[3]) end
     redis.call('HDEL', H, 'cancelled:' .. ARGV[k])
-    redis.call('ZADD', lane_of(ARGV[k]), now, ARGV[k])
+    local i = tonumber(ARGV[k])
+    -- One that was cancelled before its turn is fresh again.
+    if math.floor(i / width) < tonumber(redis.call('HGET', H, 'cursor:' .. i % width) or 0) then
+      redis.call('ZADD', lane_of(i), now, i)
+    end
     count = count + 1
   end
 end
 if count == 0 then return 0 end
 redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[2], 'streak', 0)
+redis.call('HSET', H, 'first_fence', redis.call('HGET', H, 'last_fence') or 0)
 redis.call('SADD', O, ARGV[1])
 redis.call('HDEL', H, 'cancelled_by', 'cancel_reason', 'stop_cause', 'stop_code')
 redis.call('HINCRBY', H, 'epoch', 1)
@@ -148,6 +155,7 @@ CLOSE = (
     + """
 if not state or state == 'closed' then return 0 end
 redis.call('HSET', H, 'state', 'closed')
+redis.call('HDEL', H, 'paused_by', 'pause_reason')
 redis.call('SREM', O, ARGV[2])
 for _, key in ipairs({H, R, L, Q}) do redis.call('EXPIRE', key, ARGV[1]) end
 for lane = 0, width - 1 do redis.call('EXPIRE', W .. lane, ARGV[1]) end

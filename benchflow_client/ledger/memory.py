@@ -24,7 +24,7 @@ from benchflow_client.ledger.base import (
     TrialCancel,
     WorkerRecord,
 )
-from benchflow_client.ledger.memory_jobs import Job, Trial
+from benchflow_client.ledger.memory_jobs import Job
 from benchflow_client.schema.trial import Outcome, Receipt
 
 
@@ -66,16 +66,7 @@ class MemoryLedger:
         """Record a job the ledger has lost, paused."""
         self.open_job(header)
         with self._lock:
-            known = self._jobs[header.job]
-            known.state = JobState.PAUSED
-            known.cursors.update(dict.fromkeys(range(len(header.lanes)), header.total))
-            known.receipts = {receipt.trial_index: receipt for receipt in receipts}
-            for receipt in receipts:
-                known.settle(receipt)
-            known.count_started(len(receipts))
-            waiting = set(range(header.total)) - known.receipts.keys()
-            known.returned = dict.fromkeys(sorted(waiting), self._clock())
-            known.last_finished_at = self._clock()
+            self._jobs[header.job].restore(receipts, self._clock())
 
     def header(self, job: str) -> JobHeader:
         """Return what was fixed when the job opened."""
@@ -128,32 +119,8 @@ class MemoryLedger:
             known = self._jobs.get(job)
             if known is None:
                 return Claim(ClaimStatus.UNKNOWN)
-            known.released.pop(index, None)
-            if index in known.receipts:
-                return Claim(ClaimStatus.FINISHED, receipt=known.receipts[index])
-            if known.state is JobState.CLOSED:
-                return Claim(ClaimStatus.UNKNOWN)
             now = self._clock()
-            if known.leases.get(index, 0.0) > now:
-                return Claim(ClaimStatus.BUSY)
-            was_leased = index in known.leases
-            if was_leased:
-                known.settle_lost(index, now, is_silent=True)
-            if known.state is JobState.PAUSED:
-                known.leases.pop(index, None)
-                known.count_started(-int(known.is_new(index)))
-                known.returned[index] = now
-                return Claim(ClaimStatus.PAUSED)
-            if known.state is JobState.STOPPING and not was_leased:
-                known.finish_unrun(index, Outcome.NOT_STARTED, now)
-                return Claim(ClaimStatus.FINISHED, receipt=known.receipts[index])
-            trial = known.trials.setdefault(index, Trial())
-            status = known.grant(trial, max_attempts, now)
-            trial.fence += 1
-            trial.owner, trial.phase, trial.started = owner, "claimed", now
-            known.returned.pop(index, None)
-            known.leases[index] = now + ttl_s
-            return Claim(status, trial.fence, trial.attempts, known.header.group_id)
+            return known.claim(index, owner, now=now, until=now + ttl_s, max_attempts=max_attempts)
 
     def renew(self, job: str, index: int, *, fence: int, ttl_s: float) -> RenewStatus:
         """Extend a lease that is still held."""
@@ -193,19 +160,7 @@ class MemoryLedger:
             known = self._jobs.get(job)
             if known is None or not known.holds(index, fence):
                 return False
-            del known.leases[index]
-            trial, now = known.trials[index], self._clock()
-            if failed is None:
-                known.settle_lost(index, now)
-            else:
-                known.settle(failed)
-                known.retry_codes[failed.code] += 1
-            if reason is Return.DRAIN:
-                trial.attempts -= 1
-                known.retried -= int(trial.attempts > 0)
-                known.released[index] = now
-            else:
-                known.returned[index] = now + delay_s
+            known.give_back(index, reason, failed, now=self._clock(), delay_s=delay_s)
             return True
 
     def commit(self, job: str, receipt: Receipt, *, fence: int, is_permanent: bool = False) -> Commit:
@@ -234,6 +189,7 @@ class MemoryLedger:
             if known.state not in {JobState.OPEN, JobState.PAUSED, JobState.STOPPING}:
                 return False
             known.state, known.cancelled_by, known.cancel_reason = JobState.CANCELLING, by, reason
+            known.paused_by = known.pause_reason = ""
             return True
 
     def cancel_trial(self, job: str, index: int, *, by: str, reason: str) -> TrialCancel:
@@ -273,29 +229,13 @@ class MemoryLedger:
             known = self._jobs.get(job)
             if known is None or known.state is not JobState.CLOSED:
                 return 0
-            dropped = [index for index in indices if known.receipts.pop(index, None) is not None]
-            if dropped:
-                known.returned.update(dict.fromkeys(dropped, self._clock()))
-                epoch = known.header.epoch + 1
-                known.header = replace(known.header, group_id=group_id, epoch=epoch)
-                known.state, known.cancelled_by, known.cancel_reason = JobState.OPEN, "", ""
-                known.stop_cause, known.stop_code, known.streak = "", "", ("", 0)
-                for index in dropped:
-                    known.cancelled_trials.pop(index, None)
-            return len(dropped)
+            return known.reopen(indices, group_id, self._clock())
 
     def sweep(self, job: str, *, limit: int) -> int:
         """Commit a receipt for trials that nobody holds, of a job that ends early."""
         with self._lock:
             known = self._jobs.get(job)
-            if known is None or known.state not in {JobState.CANCELLING, JobState.STOPPING}:
-                return 0
-            is_cancelled = known.state is JobState.CANCELLING
-            outcome = Outcome.CANCELLED if is_cancelled else Outcome.NOT_STARTED
-            idle = [*known.released, *known.returned, *known.all_fresh()][:limit]
-            for index in idle:
-                known.finish_unrun(index, outcome, self._clock())
-            return len(idle)
+            return 0 if known is None else known.sweep(limit, self._clock())
 
     def close_job(self, job: str) -> bool:
         """Mark a job closed."""
@@ -303,7 +243,7 @@ class MemoryLedger:
             known = self._jobs.get(job)
             if known is None or known.state is JobState.CLOSED:
                 return False
-            known.state = JobState.CLOSED
+            known.state, known.paused_by, known.pause_reason = JobState.CLOSED, "", ""
             return True
 
     def progress(self, job: str) -> JobProgress:
@@ -339,17 +279,7 @@ class MemoryLedger:
         """Return trials to publish again."""
         with self._lock:
             known = self._jobs.get(job)
-            if known is None:
-                return []
-            now = self._clock()
-            out = [index for index, when in known.released.items() if when <= now - unclaimed_s]
-            expired = [index for index, until in known.leases.items() if until <= now]
-            for index in expired:
-                known.settle_lost(index, now, is_silent=True)
-                del known.leases[index]
-            out += expired
-            known.released.update(dict.fromkeys(out, now))
-            return out
+            return [] if known is None else known.overdue(unclaimed_s, self._clock())
 
     def announce(self, worker: WorkerRecord, *, ttl_s: float) -> None:
         """Record that a worker is alive, for `ttl_s` seconds."""

@@ -69,8 +69,8 @@ class Round:
                 used = max(self.used_until.get((bucket, kind), 0.0), self.now)
                 self.used_until[bucket, kind] = used + interval
 
-    def budget_on(self, job: Job) -> str:
-        """Return which cap stops a job; empty = none."""
+    def budget_on(self, job: Job, ahead: int = 0) -> str:
+        """Return which cap stops a job of which some more are spoken for; empty = none."""
         if job.deadline_at is not None:
             if self.now >= job.deadline_at:
                 return Cause.DEADLINE
@@ -84,15 +84,15 @@ class Round:
         for cause, cap, spent, name, each in caps:
             if cap is not None:
                 largest = job.largest.get(name, 0) if job.settled else cap
-                if spent + job.in_flight * (largest if each is None else each) >= cap:
+                if spent + (job.in_flight + ahead) * (largest if each is None else each) >= cap:
                     return cause
         return ""
 
-    def choose(self, job: Job) -> tuple[int | None, str]:
+    def choose(self, job: Job, ahead: int) -> tuple[int | None, str]:
         """Return the trial of a job that would start next, or None and why."""
-        if why := self.budget_on(job):
+        if why := self.budget_on(job, ahead):
             return None, why
-        if job.in_flight >= job.header.concurrency:
+        if job.in_flight + ahead >= job.header.concurrency:
             return None, Cause.CONCURRENCY
         due: list[int] = []
         fresh: list[int] = []
@@ -100,27 +100,22 @@ class Round:
             if blocked := self.limit_on(job, lane):
                 why = why or blocked
                 continue
-            index, is_due = self._returned(job, lane), True
-            if index is not None and trials_on(job) and job.is_new(index):
-                index, why = None, Cause.TRIALS
-            if index is None:
-                index, is_due = job.fresh(lane), False
-                if index is not None and trials_on(job):
-                    index, why = None, Cause.TRIALS
-            if index is not None:
-                (due if is_due else fresh).append(index)
+            if (index := self._returned(job, lane)) is not None:
+                due.append(index)
+            elif trials_on(job):
+                why = Cause.TRIALS
+            elif (index := next(job.fresh(lane), None)) is not None:
+                fresh.append(index)
         best = min(due or fresh, default=None)
         return (None, why or Cause.RETRY) if best is None else (best, "")
 
     def _returned(self, job: Job, lane: int) -> int | None:
-        width = len(job.header.lanes)
-        found = sorted((at, str(i), i) for i, at in job.returned.items() if i % width == lane)
-        if not found:
+        has_new = not trials_on(job)
+        at, index = next(((at, i) for at, i in job.back(lane) if has_new or not job.is_new(i)), (None, None))
+        if at is not None and at > self.now:
+            self.wake_at(at)
             return None
-        if found[0][0] <= self.now:
-            return found[0][2]
-        self.wake_at(found[0][0])
-        return None
+        return index
 
 
 def admit(jobs: Mapping[str, Job], room: Room, look: Round, *, limit: int, only: str) -> Admission:
@@ -135,9 +130,9 @@ def admit(jobs: Mapping[str, Job], room: Room, look: Round, *, limit: int, only:
     while open_jobs and len(taken) < limit:
         name = min(open_jobs, key=lambda name: _rank(name, open_jobs[name], ahead[name], room))
         job = open_jobs[name]
-        index, why = look.choose(job)
-        if index is None or job.in_flight + ahead[name] >= job.header.concurrency:
-            _stop(name, job, why, stopped)
+        index, why = look.choose(job, ahead[name])
+        if index is None:
+            _stop(name, job, why, ahead=ahead[name], stopped=stopped)
             del open_jobs[name]
             continue
         if in_flight >= room.messages:
@@ -151,7 +146,7 @@ def admit(jobs: Mapping[str, Job], room: Room, look: Round, *, limit: int, only:
         if job.waiting <= ahead[name]:
             del open_jobs[name]
     for name, job in open_jobs.items():
-        _stop(name, job, look.budget_on(job), stopped)
+        _stop(name, job, look.budget_on(job, ahead[name]), ahead=ahead[name], stopped=stopped)
     wait_s = None if look.wake is None else max(0.001, look.wake - look.now)
     return Admission(taken, stopped, wait_s)
 
@@ -168,7 +163,7 @@ def waiting(jobs: Mapping[str, Job], job: Job, room: Room, look: Round) -> Mappi
     width = len(job.header.lanes)
     for lane in range(width):
         returned = [at for i, at in job.returned.items() if i % width == lane]
-        fresh = sum(1 for i in job.all_fresh() if i % width == lane)
+        fresh = sum(1 for _ in job.fresh(lane))
         delayed = sum(at > look.now for at in returned)
         counts[Cause.RETRY] += delayed
         left -= delayed
@@ -209,9 +204,9 @@ def _rank(name: str, job: Job, ahead: int, room: Room) -> tuple[int, float, floa
     return -job.header.priority, share, job.header.created_at, name
 
 
-def _stop(name: str, job: Job, why: str, stopped: list[str]) -> None:
+def _stop(name: str, job: Job, why: str, *, ahead: int, stopped: list[str]) -> None:
     """End a job whose budget nothing in flight can free any more."""
-    is_over = why == Cause.DEADLINE or (why.startswith("budget ") and not job.in_flight)
+    is_over = why == Cause.DEADLINE or (why.startswith("budget ") and not job.in_flight + ahead)
     is_retrying = any(not job.is_new(index) for index in job.returned)
     if is_over and not (why == Cause.TRIALS and is_retrying):
         job.state, job.stop_cause = JobState.STOPPING, why
@@ -222,7 +217,6 @@ def _start(job: Job, index: int, look: Round) -> None:
     if job.is_new(index):
         job.count_started(1)
     if job.returned.pop(index, None) is None:
-        lane = index % len(job.header.lanes)
-        job.cursors[lane] = index // len(job.header.lanes) + 1
+        job.move_cursor(index)
     job.released[index] = look.now
     look.take(job, index % len(job.header.lanes))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchflow_client.ledger.admission import Spent
-from benchflow_client.ledger.base import ClaimStatus, JobHeader, JobProgress, JobState
+from benchflow_client.ledger.admission import Budget, Spent
+from benchflow_client.ledger.base import Claim, ClaimStatus, JobHeader, JobProgress, JobState, Return
 from benchflow_client.schema.trial import Outcome, Receipt
 
 
@@ -22,6 +23,8 @@ class Trial:
     started: float = 0.0
     is_cancelled: bool = False
     is_lost: bool = False  # the last attempt's worker was not heard of again
+    has_started: bool = False  # an attempt was granted, also when a drain took it back
+    is_counted: bool = False  # the present lease is one of the attempts
 
 
 @dataclass
@@ -52,6 +55,8 @@ class Job:
     settled: int = 0  # attempts whose use is known
     deadline_at: float | None = None
     streak: tuple[str, int] = ("", 0)
+    first_fence: int = 0  # fences of reopened trials go on from here
+    last_fence: int = 0
 
     @property
     def in_flight(self) -> int:
@@ -69,24 +74,148 @@ class Job:
         return index in self.leases and trial is not None and trial.fence == fence
 
     def is_new(self, index: int) -> bool:
-        """Return whether no attempt of a trial was ever counted."""
-        return index not in self.trials or not self.trials[index].attempts
+        """Return whether no attempt of a trial ever started."""
+        return index not in self.trials or not self.trials[index].has_started
 
-    def fresh(self, lane: int) -> int | None:
-        """Return the next trial of a lane that never waited, skipping those that are finished."""
+    def fresh(self, lane: int) -> Iterator[int]:
+        """Yield the trials of a lane that never waited and are not finished, in order."""
         width = len(self.header.lanes)
-        while (index := self.cursors[lane] * width + lane) < self.header.total:
-            if index not in self.receipts:
-                return index
-            self.cursors[lane] += 1
-        return None
+        first = self.cursors[lane] * width + lane
+        return (i for i in range(first, self.header.total, width) if i not in self.receipts)
 
-    def all_fresh(self) -> Iterator[int]:
-        """Yield every trial that never waited and is not finished."""
+    def back(self, lane: int) -> Iterator[tuple[float, int]]:
+        """Yield the moment of each trial that a lane got back, in the order in which they go on."""
         width = len(self.header.lanes)
-        for lane in range(width):
-            first = self.cursors[lane] * width + lane
-            yield from (i for i in range(first, self.header.total, width) if i not in self.receipts)
+        rows = sorted((at, str(index)) for index, at in self.returned.items() if index % width == lane)
+        return ((at, int(text)) for at, text in rows)
+
+    def move_cursor(self, index: int) -> None:
+        """Note that a fresh trial and those before it in its lane are not fresh any more."""
+        width = len(self.header.lanes)
+        self.cursors[index % width] = index // width + 1
+
+    def restore(self, receipts: Sequence[Receipt], now: float) -> None:
+        """Take these trials as finished and let the others wait, paused."""
+        self.state = JobState.PAUSED
+        self.cursors.update(dict.fromkeys(range(len(self.header.lanes)), self.header.total))
+        new = [receipt for receipt in receipts if receipt.trial_index not in self.receipts]
+        for receipt in new:
+            self.settle(receipt)
+            self.receipts[receipt.trial_index] = receipt
+        self.count_started(len(new))
+        self.returned = {index: now for index in range(self.header.total) if index not in self.receipts}
+        self.last_finished_at = now
+
+    def claim(self, index: int, owner: str, *, now: float, until: float, max_attempts: int) -> Claim:
+        """Give a lease on a released trial, or say why not."""
+        if index in self.receipts:
+            return Claim(ClaimStatus.FINISHED, receipt=self.receipts[index])
+        if self.state is JobState.CLOSED:
+            return Claim(ClaimStatus.UNKNOWN)
+        if self.leases.get(index, 0.0) > now:
+            return Claim(ClaimStatus.BUSY)
+        was_leased = index in self.leases
+        if was_leased:
+            self.settle_lost(index, now, is_silent=True)
+            if self.has_budget:
+                del self.leases[index]
+                self.returned[index] = now
+                return Claim(ClaimStatus.WAITING)
+        elif self.released.pop(index, None) is None and not self._release_fresh(index, now):
+            return Claim(ClaimStatus.WAITING)
+        if self.state is JobState.PAUSED:
+            self.leases.pop(index, None)
+            self.count_started(-int(self.is_new(index)))
+            self.returned[index] = now
+            return Claim(ClaimStatus.PAUSED)
+        if self.state is JobState.STOPPING and not was_leased:
+            self.finish_unrun(index, Outcome.NOT_STARTED, now)
+            return Claim(ClaimStatus.FINISHED, receipt=self.receipts[index])
+        trial = self.trials.setdefault(index, Trial(fence=self.first_fence))
+        status = self._grant(trial, max_attempts, now)
+        trial.fence, trial.is_counted = trial.fence + 1, status is ClaimStatus.GRANTED
+        trial.owner, trial.phase, trial.started = owner, "claimed", now
+        self.last_fence = max(self.last_fence, trial.fence)
+        self.leases[index] = until
+        return Claim(status, trial.fence, trial.attempts, self.header.group_id)
+
+    def _release_fresh(self, index: int, now: float) -> bool:
+        width = len(self.header.lanes)
+        is_fresh = index // width >= self.cursors[index % width]
+        if not is_fresh or self.has_budget or self.state is JobState.PAUSED:
+            return False
+        self.returned.update((before, now) for before in self.fresh(index % width) if before < index)
+        self.move_cursor(index)
+        self.count_started(1)
+        return True
+
+    def give_back(
+        self, index: int, reason: Return, failed: Receipt | None, *, now: float, delay_s: float
+    ) -> None:
+        """End a lease that is held; the trial waits again."""
+        del self.leases[index]
+        trial = self.trials[index]
+        if failed is None:
+            self.settle_lost(index, now)
+        else:
+            self.settle(failed)
+            self.retry_codes.update([failed.code] if failed.code else [])
+        if reason is Return.RETRY:
+            self.returned[index] = now + delay_s
+            return
+        if trial.is_counted:
+            trial.attempts -= 1
+            self.retried -= int(trial.attempts > 0)
+        (self.returned if self.has_budget else self.released)[index] = now
+
+    def overdue(self, unclaimed_s: float, now: float) -> list[int]:
+        """Return the trials to publish again; those of a job with a budget wait to be admitted."""
+        expired = _in_order(self.leases, now)
+        out = _in_order(self.released, now - unclaimed_s)
+        out += [] if self.has_budget else expired
+        for index in expired:
+            self.settle_lost(index, now, is_silent=True)
+            del self.leases[index]
+        if self.has_budget:
+            self.returned.update(dict.fromkeys(expired, now))
+        self.released.update(dict.fromkeys(out, now))
+        return out
+
+    def reopen(self, indices: Sequence[int], group_id: str, now: float) -> int:
+        """Let finished trials of the closed job wait again; returns how many."""
+        dropped = [index for index in indices if self.receipts.pop(index, None) is not None]
+        if not dropped:
+            return 0
+        width = len(self.header.lanes)
+        for index in dropped:
+            self.cancelled_trials.pop(index, None)
+            if index // width < self.cursors[index % width]:
+                self.returned[index] = now
+        self.header = replace(self.header, group_id=group_id, epoch=self.header.epoch + 1)
+        self.state, self.cancelled_by, self.cancel_reason = JobState.OPEN, "", ""
+        self.stop_cause, self.stop_code, self.streak = "", "", ("", 0)
+        self.first_fence = self.last_fence
+        return len(dropped)
+
+    def sweep(self, limit: int, now: float) -> int:
+        """Finish trials that nobody holds, when the job ends early; returns how many."""
+        if self.state not in {JobState.CANCELLING, JobState.STOPPING}:
+            return 0
+        outcome = Outcome.CANCELLED if self.state is JobState.CANCELLING else Outcome.NOT_STARTED
+        lanes = range(len(self.header.lanes))
+        sent = [*_in_order(self.released, math.inf), *(i for lane in lanes for _, i in self.back(lane))]
+        fresh = [index for lane in lanes for index in self.fresh(lane)]
+        for index in fresh[: max(0, limit - len(sent))]:
+            self.move_cursor(index)
+        idle = [*sent, *fresh][:limit]
+        for index in idle:
+            self.finish_unrun(index, outcome, now)
+        return len(idle)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether a trial whose attempt was lost needs to be admitted again."""
+        return self.header.budget != Budget()
 
     def settle(self, receipt: Receipt) -> None:
         """Count what an attempt used."""
@@ -123,13 +252,14 @@ class Job:
         """Count trials that were sent to a queue for the first time."""
         self.spent = replace(self.spent, trials=self.spent.trials + change)
 
-    def grant(self, trial: Trial, max_attempts: int, now: float) -> ClaimStatus:
+    def _grant(self, trial: Trial, max_attempts: int, now: float) -> ClaimStatus:
         """Count an attempt where one is left and the job still wants it."""
         if self.state is JobState.CANCELLING or trial.is_cancelled:
             return ClaimStatus.CANCELLED
         if trial.attempts >= max_attempts:
             return ClaimStatus.EXHAUSTED
         trial.attempts += 1
+        trial.has_started = True
         self.retried += int(trial.attempts > 1)
         if trial.attempts > 1 and trial.is_lost:
             self.retry_codes["worker.lost"] += 1
@@ -146,7 +276,7 @@ class Job:
 
     def finish_unrun(self, index: int, outcome: Outcome, now: float) -> None:
         """Finish a trial nobody holds, of which there is no result."""
-        attempts = 0 if self.is_new(index) else self.trials[index].attempts
+        attempts = self.trials[index].attempts if index in self.trials else 0
         self.finish(Receipt(index, outcome.value, None, "", attempts, 0.0, None, None, ""), now)
 
     def note_streak(self, receipt: Receipt, *, is_permanent: bool) -> None:
@@ -160,6 +290,7 @@ class Job:
         is_over = 0 < self.header.breaker <= self.streak[1]
         if is_over and self.state in {JobState.OPEN, JobState.PAUSED}:
             self.state, self.stop_cause, self.stop_code = JobState.STOPPING, "failures", receipt.code
+            self.paused_by = self.pause_reason = ""
 
     def progress(self) -> JobProgress:
         """Return the counts."""
@@ -185,3 +316,8 @@ class Job:
             retry_codes=dict(self.retry_codes),
             cancelled_trials=dict(self.cancelled_trials),
         )
+
+
+def _in_order(place: dict[int, float], until: float) -> list[int]:
+    """Return the trials of a place whose moment has come, in the order in which Redis returns them."""
+    return [index for at, _, index in sorted((at, str(i), i) for i, at in place.items()) if at <= until]

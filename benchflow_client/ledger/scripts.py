@@ -5,9 +5,9 @@ Keys of a job, in the order every script gets them:
     4 released (zset: index -> when, ms)  5 prefix of the returned (zset each lane: index -> not before, ms)
     6 prefix of the trial records (hash each: fence, attempts, owner, phase, started, cancelled)
     7 all jobs (zset: job -> when it opened, ms)  8 jobs that are not closed (set)
-A trial is in exactly one place: not yet released (its position in its lane >= the lane's cursor),
-returned, released, leased, or finished (it has a receipt; its record is gone). Trial i is in lane
-i modulo the number of lanes.
+A trial is in exactly one place: finished (it has a receipt; its record is gone), leased, released,
+returned, or else fresh (its position in its lane >= the lane's cursor). Trial i is in lane i modulo
+the number of lanes.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ local function wait_until(i, at)
   redis.call('ZADD', lane_of(i), at, i)
   if redis.call('HEXISTS', T .. i, 'attempts') == 1 then redis.call('HINCRBY', H, 'retrying', 1) end
 end
+
+-- Whether a trial whose attempt was lost needs to be admitted again: what it used may have been the last.
+local function has_budget() return (redis.call('HGET', H, 'budget') or '') ~= '' end
 
 -- Count what an attempt used; texts, '' = unknown.
 local function settle(usd, tokens, seconds)
@@ -79,13 +82,26 @@ local function finish_unrun(i, outcome)
 end
 """
 
-# ARGV: index, owner, ttl ms, max attempts. Returns status, fence, attempt, receipt, group id.
+# A message for a fresh trial: a Redis that came back without its last second does not know that it
+# released it. ARGV: index, owner, ttl ms, max attempts. Returns status, fence, attempt, receipt, group id.
 CLAIM = (
     PRELUDE
     + """
+-- Count a fresh trial as released; those before it in its lane wait. Returns whether it was fresh.
+local function release_fresh(i)
+  local lane, position = i % width, math.floor(i / width)
+  local first = tonumber(redis.call('HGET', H, 'cursor:' .. lane) or 0)
+  if position < first then return false end
+  for before = first * width + lane, i - 1, width do
+    if redis.call('HEXISTS', R, before) == 0 then redis.call('ZADD', lane_of(before), now, before) end
+  end
+  redis.call('HSET', H, 'cursor:' .. lane, position + 1)
+  redis.call('HINCRBY', H, 'admitted', 1)
+  return true
+end
+
 local i, ttl = ARGV[1], tonumber(ARGV[3])
 if not state then return {'unknown', 0, 0, ''} end
-redis.call('ZREM', Q, i)
 local receipt = redis.call('HGET', R, i)
 if receipt then return {'finished', 0, 0, receipt} end
 if state == 'closed' then return {'unknown', 0, 0, ''} end
@@ -95,11 +111,17 @@ local record = T .. i
 if lease then
   settle_lost(i)
   redis.call('HSET', record, 'lost', 1)
+  if has_budget() then
+    redis.call('ZREM', L, i)
+    wait_until(i, now)
+    return {'waiting', 0, 0, ''}
+  end
+elseif redis.call('ZREM', Q, i) == 0 then
+  if state == 'paused' or has_budget() or not release_fresh(tonumber(i)) then return {'waiting', 0, 0, ''} end
 end
 if state == 'paused' then
   redis.call('ZREM', L, i)
   if redis.call('HEXISTS', record, 'attempts') == 0 then redis.call('HINCRBY', H, 'admitted', -1) end
-  leave_returned(i)
   wait_until(i, now)
   return {'paused', 0, 0, ''}
 end
@@ -107,7 +129,6 @@ if state == 'stopping' and not lease then
   finish_unrun(i, 'not_started')
   return {'finished', 0, 0, redis.call('HGET', R, i)}
 end
-leave_returned(i)
 local attempts = tonumber(redis.call('HGET', record, 'attempts') or 0)
 local status = 'granted'
 if state == 'cancelling' or redis.call('HEXISTS', record, 'cancelled') == 1 then status = 'cancelled'
@@ -115,13 +136,19 @@ elseif attempts >= tonumber(ARGV[4]) then status = 'exhausted'
 else
   attempts = redis.call('HINCRBY', record, 'attempts', 1)
   if attempts > 1 then redis.call('HINCRBY', H, 'retried', 1) end
-  if attempts > 1 and redis.call('HDEL', record, 'lost') == 1 then redis.call('HINCRBY', H, 'retry:worker.lost', 1) end
+  local was_lost = redis.call('HDEL', record, 'lost') == 1
+  if attempts > 1 and was_lost then redis.call('HINCRBY', H, 'retry:worker.lost', 1) end
   redis.call('HSETNX', H, 'first_started_at', now)
 end
+-- Records of finished trials are gone; a reopened trial goes on above every fence of its job.
+local h = redis.call('HMGET', H, 'group_id', 'first_fence', 'last_fence')
+redis.call('HSETNX', record, 'fence', h[2] or 0)
 local fence = redis.call('HINCRBY', record, 'fence', 1)
-redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now)
+if fence > tonumber(h[3] or 0) then redis.call('HSET', H, 'last_fence', fence) end
+local is_counted = status == 'granted' and 1 or 0
+redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now, 'counted', is_counted)
 redis.call('ZADD', L, now + ttl, i)
-return {status, fence, attempts, '', redis.call('HGET', H, 'group_id')}
+return {status, fence, attempts, '', h[1]}
 """
 )
 
@@ -157,9 +184,11 @@ redis.call('ZREM', L, i)
 if ARGV[5] == '1' then settle(ARGV[6], ARGV[7], ARGV[8]) else settle_lost(i) end
 if ARGV[9] ~= '' then redis.call('HINCRBY', H, 'retry:' .. ARGV[9], 1) end
 if ARGV[3] == 'drain' then
-  local left = redis.call('HINCRBY', record, 'attempts', -1)
-  if left > 0 then redis.call('HINCRBY', H, 'retried', -1) end
-  redis.call('ZADD', Q, now, i)
+  if redis.call('HGET', record, 'counted') == '1' then
+    local left = redis.call('HINCRBY', record, 'attempts', -1)
+    if left > 0 then redis.call('HINCRBY', H, 'retried', -1) end
+  end
+  if has_budget() then wait_until(i, now) else redis.call('ZADD', Q, now, i) end
 else
   wait_until(i, now + tonumber(ARGV[4]))
 end
@@ -189,6 +218,7 @@ if ARGV[7] == '1' then
   if breaker > 0 and streak >= breaker and (state == 'open' or state == 'paused') then
     state = 'stopping'
     redis.call('HSET', H, 'state', state, 'stop_cause', 'failures', 'stop_code', ARGV[6])
+    redis.call('HDEL', H, 'paused_by', 'pause_reason')
   end
 elseif ARGV[4] ~= 'cancelled' then
   redis.call('HSET', H, 'streak', 0)
@@ -228,6 +258,7 @@ return out
 )
 
 # ARGV: unclaimed ms. Leases that ran out become released again; both kinds are due for a message.
+# In a job with a budget they wait to be admitted instead.
 OVERDUE = (
     PRELUDE
     + """
@@ -237,7 +268,7 @@ for _, i in ipairs(redis.call('ZRANGEBYSCORE', L, '-inf', now)) do
   redis.call('ZREM', L, i)
   settle_lost(i)
   redis.call('HSET', T .. i, 'lost', 1)
-  out[#out + 1] = tonumber(i)
+  if has_budget() then wait_until(i, now) else out[#out + 1] = tonumber(i) end
 end
 for _, i in ipairs(out) do redis.call('ZADD', Q, now, i) end
 return out

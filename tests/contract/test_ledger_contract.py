@@ -173,6 +173,7 @@ def test_drain_of_a_second_attempt_takes_the_retry_back(ledger: Ledger) -> None:
     ledger.open_job(header())
     claim(ledger, 0)
     ledger.give_back("j", 0, fence=1, reason=Return.RETRY, delay_s=0)
+    release(ledger, "j", limit=1)
     claim(ledger, 0)
     assert ledger.progress("j").retried == 1
 

@@ -169,7 +169,7 @@ def test_trial_that_succeeds_in_its_second_attempt_counts_two(here: Station) -> 
     here.take()
     here.world.sandboxes.on("take-turn", completed(0))
 
-    receipt = here.take()
+    receipt = here.take_again()
 
     assert (receipt.outcome, receipt.attempts) == ("passed", 2)
     assert receipt.folder == here.world.plan.trial(0).folder(2)
@@ -356,7 +356,7 @@ def test_store_that_is_full_at_the_end_is_a_failure_that_is_tried_again(make: An
     store.full_at = full_at
     here.deliveries = replace(here.deliveries, store=store)
 
-    first, second = here.take(), here.take()
+    first, second = here.take(), here.take_again()
 
     assert first is Answer.IGNORED
     assert (second.outcome, second.code, second.reward) == ("errored", "store.write_failed", None)
