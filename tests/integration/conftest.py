@@ -1,4 +1,4 @@
-"""Real workers for tests that start and end them one by one."""
+"""What several integration tests share: workers started and ended one by one, and a RabbitMQ started once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import RabbitNode, rabbit_node
 from tests.worker_fleets import WorkerFleet, worker_fleet
 
 
@@ -15,3 +16,10 @@ def fleet(tmp_path: Path, redis_url: str) -> Iterator[WorkerFleet]:
     """No worker yet, on an empty database, with an empty store."""
     with worker_fleet(tmp_path, redis_url) as fleet:
         yield fleet
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
+    """A private RabbitMQ of this test run; for tests with the mark `rabbitmq`."""
+    with rabbit_node(tmp_path_factory.mktemp("brokers") / "rabbit") as node:
+        yield node
