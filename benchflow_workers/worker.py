@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from celery import signals
@@ -133,6 +135,7 @@ def _follow_signals(presence: Presence, on_ready: Callable[[], object]) -> None:
     def ready(**_: Any) -> None:
         # Celery shows these in any case: at every lost connection, of a setting that is set here.
         warnings.simplefilter("ignore", CPendingDeprecationWarning)
+        _follow_interrupts(presence)
         presence.start()
         on_ready()
 
@@ -142,6 +145,22 @@ def _follow_signals(presence: Presence, on_ready: Callable[[], object]) -> None:
 
     signals.worker_ready.connect(ready, weak=False)
     signals.worker_shutting_down.connect(stopping, weak=False)
+
+
+def _follow_interrupts(presence: Presence) -> None:
+    """Let the second Ctrl-C end the worker at once; Celery's own way would wait for threads it cannot end."""
+    first, count = signal.getsignal(signal.SIGINT), 0
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count == 1 and callable(first):
+            first(number, frame)
+            signal.signal(signal.SIGINT, interrupted)
+        else:
+            threading.Thread(target=presence.leave_now, name="leave", daemon=True).start()
+
+    signal.signal(signal.SIGINT, interrupted)
 
 
 def _celery_worker(here: WorkerContext, queues: Sequence[str], options: WorkerOptions) -> Any:
