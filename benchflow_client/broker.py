@@ -40,8 +40,8 @@ CONNECT_S: Final = 5
 HEARTBEAT_S: Final = 10
 """RabbitMQ and worker miss each other after two of these without a sign of life."""
 
-_NOT_FOUND: Final = 404
-"""AMQP's code for a queue that does not exist; kombu uses it for Redis too."""
+_NOT_FOUND: Final = "404"
+"""AMQP's code for a queue that does not exist; kombu says it for Redis too, as text."""
 
 _REDIS_TRANSPORT: dict[str, Any] = {
     "visibility_timeout": LONGEST_TRIAL_S,
@@ -155,7 +155,7 @@ def queue_depth(app: Celery, queue: str) -> int:
         try:
             return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
         except ChannelError as error:
-            if error.code != _NOT_FOUND:
+            if str(error.reply_code) != _NOT_FOUND:
                 raise
             return 0
 
