@@ -52,7 +52,9 @@ _REDIS_TRANSPORT: dict[str, Any] = {
     "health_check_interval": ANSWER_S,
     "unacked_restore_interval": 10,
     "unacked_restore_throttle": 1,
-    "queue_order_strategy": "priority",
+    # Summaries go first: `control` sorts before every kind of sandbox. In any other order the
+    # summary of a small job waits until the trials of all the others have started.
+    "queue_order_strategy": "sorted",
 }
 
 _AMQP_TRANSPORT: dict[str, Any] = {
