@@ -41,6 +41,7 @@ from benchflow_client.resume import (
     check_ended,
     find_ended,
     is_going_on,
+    new_budget,
     resumed_draft,
 )
 from benchflow_client.schema.job import JobSpec
@@ -205,6 +206,8 @@ class Client:
             return self._released(job, caps)
         ended = self._ended(job, None)
         choice = ended.choose(what)
+        if choice.again and ended.is_recorded and ledger is not None:
+            new_budget(ledger.progress(job), caps)
         if on_choice is not None:
             on_choice(choice)
         if not choice.again and ended.has_summary:
@@ -265,7 +268,7 @@ class Client:
         if self._access.is_running():
             fleet = self._access.connect(None)
             return [
-                job_row(known, waiting_for=waiting_reason(known, fleet) if known.waiting else "")
+                job_row(known, waiting_for=waiting_reason(known, fleet).text if known.waiting else "")
                 for known in self.jobs()
             ]
         store, _ = self._access.look(None)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import JobNotFoundError, UsageError
@@ -22,7 +23,7 @@ from benchflow_client.results.read import (
 )
 from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import Receipt
-from benchflow_client.spending import Caps, account_of, raised_budget
+from benchflow_client.spending import Caps, account_of, cause_text, raised_budget
 from benchflow_client.store.base import Store
 from benchflow_client.summary import aggregate
 from benchflow_client.watch import Snapshot, Watch, WatchView
@@ -202,24 +203,37 @@ class JobHandle:
     def _snapshot(self) -> Snapshot:
         ledger = self._fleet.ledger
         progress = ledger.progress(self.name)
-        reason = waiting_reason(progress, self._fleet) if progress.waiting else ""
-        return Snapshot(progress, ledger.running(self.name), time.time(), reason)
+        reason = waiting_reason(progress, self._fleet) if progress.waiting else Reason()
+        return Snapshot(
+            progress, ledger.running(self.name), time.time(), reason.text, main_cause=reason.main_cause
+        )
 
 
-def waiting_reason(progress: JobProgress, fleet: Fleet) -> str:
-    """Return what a job's waiting trials wait for, e.g. `slots`, or `slots 4, retry delay 2`."""
+class Reason(NamedTuple):
+    """What a job's waiting trials wait for."""
+
+    text: str = ""  # for people, e.g. `slots`, or `4 slots, 2 retry delay`
+    main_cause: str = ""  # what most of them wait for
+
+
+def waiting_reason(progress: JobProgress, fleet: Fleet) -> Reason:
+    """Return what a job's waiting trials wait for, most trials first."""
     header = progress.header
     room = fleet.dispatcher.room(header.queue)
     if not room.is_served:
-        return f"a worker for queue {header.queue}"
+        return _one_reason(f"a worker for queue {header.queue}")
     if progress.paused_by:
         reason = f": {progress.pause_reason}" if progress.pause_reason else ""
-        return f"paused by {progress.paused_by}{reason}"
-    counts = fleet.ledger.waiting(header.job, room)
+        return _one_reason(f"paused by {progress.paused_by}{reason}")
+    counts = {cause_text(cause): count for cause, count in fleet.ledger.waiting(header.job, room).items()}
     if len(counts) < 2:
-        return next(iter(counts), "")
-    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{cause} {count}" for cause, count in most_first)
+        return _one_reason(next(iter(counts), ""))
+    most_first = sorted(counts, key=lambda cause: (-counts[cause], cause))
+    return Reason(", ".join(f"{counts[cause]} {cause}" for cause in most_first), most_first[0])
+
+
+def _one_reason(text: str) -> Reason:
+    return Reason(text, text)
 
 
 class StoredJob:
@@ -252,9 +266,9 @@ class StoredJob:
         if summary is None:
             return JobRow(self.name, "", "stopped", 0, found.plan.size, 0, None)
         cancelled = sum(group.cancelled for group in summary.groups)
-        ended = summary.planned - cancelled
-        state = "cancelled" if cancelled else "done"
-        return JobRow(self.name, "", state, ended, summary.planned, 0, summary.score_ratio)
+        idle = cancelled + sum(group.not_started for group in summary.groups)
+        state = "cancelled" if cancelled else "stopped" if idle else "done"
+        return JobRow(self.name, "", state, summary.planned - idle, summary.planned, 0, summary.score_ratio)
 
     def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Copy all documents of the job into a folder and return how many are there."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
+from benchflow_client.catalog.sandboxes import SANDBOXES
 from benchflow_client.errors import UsageError
 from benchflow_client.ledger.admission import BUCKETS, Limit
 from benchflow_client.ledger.base import Ledger
@@ -36,11 +38,28 @@ class Limits:
             limit: None = no limit.
 
         Raises:
-            UsageError: There is no such kind of bucket.
+            UsageError: There is no such bucket.
         """
-        if not any(bucket.startswith(kind) and bucket != kind for kind in BUCKETS):
-            raise UsageError(
-                f"{bucket!r} is no bucket of limits.",
-                hint="Buckets: sandbox:KIND, provider:NAME, model:NAME, e.g. sandbox:docker.",
-            )
+        check_bucket(bucket)
         self._ledger.set_limit(bucket, limit)
+
+
+def check_bucket(bucket: str) -> None:
+    """Refuse a name under which nothing is ever counted.
+
+    Raises:
+        UsageError: Says which names there are.
+    """
+    kind, colon, name = bucket.partition(":")
+    if kind + colon not in BUCKETS or not name or bucket != "".join(bucket.split()):
+        problem = f"{bucket!r} is no bucket of limits." if bucket else "No bucket is named."
+        raise UsageError(
+            problem, hint="Buckets: sandbox:KIND, provider:NAME, model:NAME, e.g. sandbox:docker."
+        )
+    if kind == "sandbox" and name not in SANDBOXES:
+        near = difflib.get_close_matches(name, SANDBOXES, n=1)
+        suggestion = f"Did you mean sandbox:{near[0]}? " if near else ""
+        raise UsageError(
+            f"{bucket!r} is no bucket of limits: there is no such kind of sandbox.",
+            hint=f"{suggestion}Kinds: {', '.join(SANDBOXES)}.",
+        )

@@ -10,7 +10,8 @@ from typing import Any
 from benchflow_client.dispatch import job_header
 from benchflow_client.errors import ResumeMismatchError, UsageError
 from benchflow_client.handle import Fleet
-from benchflow_client.ledger.base import JobState, Ledger
+from benchflow_client.ledger.admission import Budget
+from benchflow_client.ledger.base import JobProgress, JobState, Ledger
 from benchflow_client.plan.draft import Draft
 from benchflow_client.plan.identity import CAPS, PACE, differences
 from benchflow_client.plan.retry import Choice, choose
@@ -126,10 +127,21 @@ def begin(fleet: Fleet, job: EndedJob, choice: Choice, *, owner: str, caps: Caps
     if not choice.again:
         return
     name, progress = job.plan.job, fleet.ledger.progress(job.plan.job)
-    if progress.header.budget.is_limited or caps is not None:
-        fleet.ledger.set_budget(name, raised_budget(progress, caps or Caps()))
+    if (budget := new_budget(progress, caps)) is not None:
+        fleet.ledger.set_budget(name, budget)
     if not fleet.dispatcher.reopen(name, job.plan, choice.again):
         check_ended(name, fleet.ledger.progress(name).state)
+
+
+def new_budget(progress: JobProgress, caps: Caps | None) -> Budget | None:
+    """Return the budget with which an ended job goes on; None = it has none, before or now.
+
+    Raises:
+        UsageError: It is used up.
+    """
+    if caps is None and not progress.header.budget.is_limited:
+        return None
+    return raised_budget(progress, caps or Caps())
 
 
 def caps_of(spec: JobSpec) -> Caps | None:

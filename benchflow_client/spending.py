@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.errors import UsageError
@@ -10,15 +13,32 @@ from benchflow_client.ledger.admission import Budget, Cause
 from benchflow_client.ledger.base import JobProgress
 from benchflow_client.schema.summary import BudgetReport
 from benchflow_client.summary import Account
+from benchflow_client.wording import flag, money
 
-__all__ = ["Caps", "account_of", "budget_report", "raised_budget", "stop_text"]
+__all__ = ["Caps", "account_of", "budget_report", "cause_text", "raised_budget", "stop_text"]
 
-_FLAGS = {
-    Cause.COST: ("max_cost_usd", "cost_usd", "${:.2f}"),
-    Cause.TOKENS: ("max_tokens", "tokens", "{:,} tokens"),
-    Cause.SANDBOX: ("max_sandbox_seconds", "sandbox_seconds", "{:.0f} s of trials"),
-    Cause.TRIALS: ("max_trials", "trials", "{} trials"),
-}
+
+class _Cap(NamedTuple):
+    """A cap under its names."""
+
+    cause: str  # what trials wait for when it is reached
+    key: str  # in a job's spec
+    name: str  # in the ledger's budget, and in what was spent
+    used: Callable[[Any, Any], str]  # what is used of it, for people
+
+
+_SPENT = (
+    _Cap(Cause.COST, "max_cost_usd", "cost_usd", lambda used, cap: f"{money(used)} of {money(cap)} used"),
+    _Cap(Cause.TOKENS, "max_tokens", "tokens", lambda used, cap: f"{used:,} of {cap:,} tokens used"),
+    _Cap(
+        Cause.SANDBOX,
+        "max_sandbox_seconds",
+        "sandbox_s",
+        lambda used, cap: f"{used:,.1f} s of {cap:,g} s used",
+    ),
+    _Cap(Cause.TRIALS, "max_trials", "trials", lambda used, cap: f"{used:,} of {cap:,} trials started"),
+)
+_KEYS = {cap.cause: cap.key for cap in _SPENT} | {Cause.DEADLINE: "deadline_s"}
 
 
 def account_of(progress: JobProgress) -> Account:
@@ -36,6 +56,9 @@ class Caps:
         max_sandbox_seconds: Seconds its trials may take together, past ones included.
         max_trials: Trials it may start, past ones included.
         deadline_s: Start nothing later than so many seconds from now.
+
+    Raises:
+        UsageError: A cap is no number above 0.
     """
 
     max_cost_usd: float | None = None
@@ -44,6 +67,15 @@ class Caps:
     max_trials: int | None = None
     deadline_s: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for field in fields(self):
+            cap = getattr(self, field.name)
+            if cap is not None and not 0 < cap < math.inf:
+                raise UsageError(
+                    f"{flag(field.name)} = {cap} lets nothing start.", hint="Give a number above 0."
+                )
+
 
 def raised_budget(progress: JobProgress, caps: Caps) -> Budget:
     """Return a job's budget with these caps in place of its own.
@@ -51,44 +83,31 @@ def raised_budget(progress: JobProgress, caps: Caps) -> Budget:
     Raises:
         UsageError: With it the job would stop again at once.
     """
-    own, spent = progress.header.budget, progress.spent
+    job, given = progress.header.job, {cap.name: getattr(caps, cap.key) for cap in _SPENT}
     budget = replace(
-        own,
-        cost_usd=own.cost_usd if caps.max_cost_usd is None else caps.max_cost_usd,
-        tokens=own.tokens if caps.max_tokens is None else caps.max_tokens,
-        sandbox_s=own.sandbox_s if caps.max_sandbox_seconds is None else caps.max_sandbox_seconds,
-        trials=own.trials if caps.max_trials is None else caps.max_trials,
+        progress.header.budget,
         deadline_s=caps.deadline_s,
+        **{name: cap for name, cap in given.items() if cap is not None},
     )
     if progress.stop_cause == Cause.DEADLINE and caps.deadline_s is None:
-        raise _not_raised(
-            f"job {progress.header.job!r} stopped at its deadline", "--deadline-s SECONDS (from now on)"
+        raise UsageError(
+            f"Nothing may start of job {job!r}: its deadline is over.",
+            hint="Give --deadline-s SECONDS, which count from now on.",
         )
-    for name, cap, used in (
-        ("--max-cost-usd", budget.cost_usd, spent.cost_usd),
-        ("--max-tokens", budget.tokens, spent.tokens),
-        ("--max-sandbox-seconds", budget.sandbox_s, spent.sandbox_s),
-        ("--max-trials", budget.trials, spent.trials),
-    ):
-        if cap is not None and used >= cap:
-            raise _not_raised(f"job {progress.header.job!r} has used {used:g} of {cap:g}", f"a larger {name}")
+    for cap in _SPENT:
+        most, used = getattr(budget, cap.name), getattr(progress.spent, cap.name)
+        if most is not None and used >= most:
+            raise UsageError(
+                f"Nothing may start of job {job!r}: {cap.used(used, most)}.",
+                hint=f"Give a larger {flag(cap.key)}.",
+            )
     return budget
-
-
-def _not_raised(what: str, needed: str) -> UsageError:
-    return UsageError(f"Nothing may start: {what}.", hint=f"Give {needed}.")
 
 
 def budget_report(progress: JobProgress) -> BudgetReport:
     """Return the caps of a job beside what it has spent."""
     budget, spent = progress.header.budget, progress.spent
-    caps = {
-        "max_cost_usd": budget.cost_usd,
-        "max_tokens": budget.tokens,
-        "max_sandbox_seconds": budget.sandbox_s,
-        "max_trials": budget.trials,
-        "deadline_s": budget.deadline_s,
-    }
+    caps = {cap.key: getattr(budget, cap.name) for cap in _SPENT} | {"deadline_s": budget.deadline_s}
     return BudgetReport(
         caps={name: cap for name, cap in caps.items() if cap is not None},
         cost_usd=round(spent.cost_usd, 10),
@@ -98,26 +117,26 @@ def budget_report(progress: JobProgress) -> BudgetReport:
         usd_unknown_attempts=spent.unknown_cost,
         tokens_unknown_attempts=spent.unknown_tokens,
         stopped=bool(progress.stop_cause),
+        stopped_by=_KEYS.get(progress.stop_cause, ""),
         reason=stop_text(progress),
     )
 
 
 def stop_text(progress: JobProgress) -> str:
     """Return why a job stopped before its end, for people; empty = it did not stop by itself."""
-    cause = progress.stop_cause
+    cause, budget = progress.stop_cause, progress.header.budget
     if not cause:
         return ""
     if cause == Cause.DEADLINE:
-        return f"its deadline of {progress.header.budget.deadline_s:g} s is over"
-    if cause in _FLAGS:
-        flag, field, shape = _FLAGS[cause]
-        report_values = {
-            "cost_usd": progress.spent.cost_usd,
-            "tokens": progress.spent.tokens,
-            "sandbox_seconds": progress.spent.sandbox_s,
-            "trials": progress.spent.trials,
-        }
-        return f"{shape.format(report_values[field])} used: {flag.replace('_', '-')} is reached"
+        return "the deadline is over" if budget.deadline_s is None else f"{budget.deadline_s:g} s are over"
+    for cap in _SPENT:
+        if cause == cap.cause:
+            return cap.used(getattr(progress.spent, cap.name), getattr(budget, cap.name) or 0)
     kind = FAILURES.get(progress.stop_code)
     label = kind.label if kind is not None else progress.stop_code
     return f"{progress.header.breaker} trials in a row ended alike: {label}"
+
+
+def cause_text(cause: str) -> str:
+    """Return what trials wait for, for people: caps are named as the flags that set them."""
+    return flag(_KEYS[cause]).removeprefix("--") if cause in _KEYS else cause

@@ -30,6 +30,7 @@ class Snapshot(NamedTuple):
     taken_at: float  # seconds since the epoch, on the ledger's clock if it is known
     waiting_for: str = ""  # what the waiting trials wait for; empty = say what the counts say
     agents: Sequence[AgentGroup] = ()  # groups of a partial summary; empty = not asked
+    main_cause: str = ""  # what most of the waiting trials wait for; empty = as `waiting_for`
 
 
 class AgentLine(NamedTuple):
@@ -59,6 +60,7 @@ class WatchView(NamedTuple):
     eta_s: float | None  # None = no forecast
     cancelled: str  # who cancelled and why, or why it stopped by itself; empty = neither
     taken_at: float
+    main_cause: str = ""  # what most of the waiting trials wait for, without counts; empty = nothing waits
 
     @property
     def fraction(self) -> float:
@@ -98,6 +100,7 @@ class Watch:
             eta_s=self._forecast(snapshot),
             cancelled=_cancelled(progress),
             taken_at=snapshot.taken_at,
+            main_cause=snapshot.main_cause or _waiting_for(snapshot),
         )
 
     def _forecast(self, snapshot: Snapshot) -> float | None:
@@ -166,7 +169,8 @@ def _changes(previous: WatchView, current: WatchView) -> Iterator[str]:
     if current.retried > previous.retried:
         number = current.retried - previous.retried
         yield f"{job}  {plural(number, 'execution')} lost to infrastructure, started again"
-    if current.waiting_for and previous.waiting_for and current.waiting_for != previous.waiting_for:
+    # Counts of causes change with every trial; only another main cause is news.
+    if current.main_cause and previous.main_cause and current.main_cause != previous.main_cause:
         yield f"{job}  now waiting for: {current.waiting_for}"
 
 

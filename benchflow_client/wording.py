@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["NONE", "age", "clock", "money", "name_some", "plural", "ratio", "span", "tokens"]
+__all__ = ["NONE", "age", "clock", "flag", "money", "name_some", "plural", "ratio", "span", "tokens"]
 
 NONE = "–"
 """What stands where there is no value; never 0."""
@@ -77,6 +77,11 @@ def age(seconds: float) -> str:
         if whole >= limit:
             return f"{whole // unit} {'d' if unit == 86400 else 'h' if unit == 3600 else 'min'}"
     return f"{whole} s"
+
+
+def flag(key: str) -> str:
+    """Return the flag of a command that sets a key: ``--max-trials`` for ``max_trials``."""
+    return f"--{key.replace('_', '-')}"
 
 
 def plural(number: int, noun: str) -> str:

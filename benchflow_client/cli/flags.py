@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import yaml
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from pydantic import ValidationError
 
 from benchflow_client.errors import JobSpecError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.job import JobSpec
+from benchflow_client.spending import Caps
 
 FILE_LIMIT_BYTES = 1 << 20
 """A job file is some lines; a larger file is somebody's data."""
@@ -61,11 +63,52 @@ def read_spec(flags: Mapping[str, Any], file: Path | None) -> JobSpec:
         raise _spec_error(error, file, flags) from error
 
 
+def whole_number(kind: Any, tokens: Sequence[Token]) -> int:
+    """Return the value of a flag that counts: `2.5` is refused, and not rounded as by default."""
+    del kind
+    text = tokens[0].value
+    if not text.strip().lstrip("+-").isdecimal():
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class CapFlags:
+    """Caps of a job that goes on; what is not given stays as it was."""
+
+    max_cost_usd: Annotated[
+        float | None, Parameter(help="US dollars the job may spend, what it has spent included.")
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        Parameter(help="Tokens the job may use, those it has used included.", converter=whole_number),
+    ] = None
+    max_sandbox_seconds: Annotated[
+        float | None, Parameter(help="Seconds its trials may take together, past ones included.")
+    ] = None
+    max_trials: Annotated[
+        int | None, Parameter(help="Trials it may start, past ones included.", converter=whole_number)
+    ] = None
+    deadline_s: Annotated[
+        float | None, Parameter(help="Start nothing later than so many seconds from now.")
+    ] = None
+
+    def caps(self) -> Caps | None:
+        """Return the caps that were given; None = none of them.
+
+        Raises:
+            UsageError: One lets nothing start.
+        """
+        caps = Caps(*astuple(self))
+        return None if caps == Caps() else caps
+
+
 def _flag(name: str) -> inspect.Parameter:
     field = JobSpec.model_fields[name]
     kind: Any = tuple[str, ...] if name in _REPEATED else field.annotation
     names = ("--tasks",) if name == "tasks" else None
-    parameter = Parameter(name=names, help=_help(name), negative=(), show_default=False)
+    converter = whole_number if int in (kind, *get_args(kind)) else None
+    parameter = Parameter(name=names, help=_help(name), negative=(), show_default=False, converter=converter)
     is_positional = name == "tasks"
     return inspect.Parameter(
         name,

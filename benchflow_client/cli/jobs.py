@@ -10,8 +10,9 @@ from cyclopts import Parameter
 
 from benchflow_client.api import Client
 from benchflow_client.cli import render
+from benchflow_client.cli.flags import CapFlags
 from benchflow_client.cli.resuming import choice_report
-from benchflow_client.cli.run import INTERRUPTED, follow_to_end, show_results
+from benchflow_client.cli.run import INTERRUPTED, exit_code, follow_to_end, show_results
 from benchflow_client.handle import StoredJob
 from benchflow_client.ledger.base import TrialCancel
 from benchflow_client.plan.retry import Choice
@@ -19,9 +20,8 @@ from benchflow_client.report import trials_report
 from benchflow_client.results.evidence import evidence_of
 from benchflow_client.results.rows import published_row, write_csv
 from benchflow_client.schema.trial import Outcome
-from benchflow_client.spending import Caps
 
-_NO_CAPS = Caps()
+_NO_CAPS = CapFlags()
 _TRIAL_CANCEL = {
     TrialCancel.RUNNING: "{trial} is being cancelled",
     TrialCancel.WAITING: "{trial} is cancelled",
@@ -61,7 +61,7 @@ def _show_stored(job: StoredJob, *, is_json: bool) -> int:
         render.print_json(summary.model_dump(mode="json"))
     render.render_summary(summary)
     render.render_failures(summary, evidence=evidence_of(job.trials, summary))
-    return 1 if summary.all_without_verdict else 0
+    return exit_code(summary)
 
 
 def _show_idle(job: StoredJob) -> int:
@@ -165,7 +165,7 @@ def resume(
             negative=(),
         ),
     ] = (),
-    caps: Annotated[Caps, Parameter(name="*")] = _NO_CAPS,
+    caps: Annotated[CapFlags, Parameter(name="*")] = _NO_CAPS,
     jobs_dir: JobsDir = Path("jobs"),
 ) -> int:
     """Go on with a paused, stopped or ended job; verdicts are kept."""
@@ -175,8 +175,9 @@ def resume(
         choices.append(choice)
         render.render_report(choice_report(choice))
 
+    given = caps.caps()
     with Client(jobs_dir=jobs_dir) as client:
-        handle = client.resume(job, retry, caps=None if caps == _NO_CAPS else caps, on_choice=announce)
+        handle = client.resume(job, retry, caps=given, on_choice=announce)
         if handle is None:
             name = choices[0].plan.job
             render.render_notice(f"{name}: nothing to run again; every trial keeps its result")

@@ -10,9 +10,11 @@ from cyclopts import Parameter
 
 from benchflow_client.api import Client
 from benchflow_client.cli import render
+from benchflow_client.cli.flags import whole_number
 from benchflow_client.cli.jobs import JobsDir, Json
 from benchflow_client.errors import UsageError
 from benchflow_client.ledger.admission import Limit
+from benchflow_client.limits import check_bucket
 from benchflow_client.report import limits_report
 
 Verb = Annotated[
@@ -30,7 +32,9 @@ Bucket = Annotated[
 class LimitFlags:
     """What a bucket may use; what is not given is not limited."""
 
-    live: Annotated[int | None, Parameter(help="Trials in flight at once, 0 = start none.")] = None
+    live: Annotated[
+        int | None, Parameter(help="Trials in flight at once, 0 = start none.", converter=whole_number)
+    ] = None
     starts_per_s: Annotated[float | None, Parameter(help="Trials that start per second.")] = None
     requests_per_min: Annotated[
         float | None, Parameter(help="Model requests per minute; the start of a trial takes one.")
@@ -49,24 +53,37 @@ def limits(
     json: Json = False,
 ) -> int:
     """Show or change the limits of the fleet; a change holds from the next trial on."""
+    limit = _limit(verb, bucket, to)
     with Client(jobs_dir=jobs_dir) as client:
         fleet = client.limits()
         if verb != "list":
-            fleet.set(bucket, _limit(bucket, to) if verb == "set" else None)
-        rows = fleet.rows()
+            fleet.set(bucket, limit)
+        rows = [row for row in fleet.rows() if verb != "list" or bucket in {"", row.bucket}]
     if json:
         render.print_json([row._asdict() for row in rows])
     elif rows:
         render.render_report(limits_report(rows))
     else:
-        render.render_notice("no limits · set one: bench limits set sandbox:docker --live 8")
+        shown = f"no limit for {bucket}" if verb == "list" and bucket else "no limits"
+        render.render_notice(f"{shown} · set one: bench limits set {bucket or 'sandbox:docker'} --live 8")
     return 0
 
 
-def _limit(bucket: str, flags: LimitFlags) -> Limit:
+def _limit(verb: str, bucket: str, flags: LimitFlags) -> Limit | None:
+    """Return what is to be set; refuses what does not fit the verb before any fleet is asked."""
+    if verb != "list" or bucket:
+        check_bucket(bucket)
+    if verb != "set":
+        if flags != _NO_LIMIT:
+            raise UsageError(
+                f"`bench limits {verb}` changes no number.",
+                hint="To change one: bench limits set BUCKET --live N",
+            )
+        return None
     if flags == _NO_LIMIT:
         raise UsageError(
-            f"Nothing says what {bucket or 'the bucket'} may use.",
-            hint="Give --live, --starts-per-s or --requests-per-min, or take the limit away: bench limits clear",
+            f"Nothing says what {bucket} may use.",
+            hint="Give --live, --starts-per-s or --requests-per-min; to take the limit away: "
+            f"bench limits clear {bucket}",
         )
     return Limit(flags.live, flags.starts_per_s, flags.requests_per_min)

@@ -136,7 +136,13 @@ def show_results(handle: JobHandle, summary: Summary, *, folder: str, is_json: b
     render.render_summary(summary)
     render.render_failures(summary, evidence=evidence_of(handle.trials, summary))
     render.render_done(summary, folder=folder)
-    return 1 if summary.all_without_verdict else 0
+    return exit_code(summary)
+
+
+def exit_code(summary: Summary) -> int:
+    """Return 0 when every trial that nobody cancelled has a verdict, else 1."""
+    not_started = sum(group.not_started for group in summary.groups)
+    return 1 if summary.all_without_verdict or not_started else 0
 
 
 def _send(client: Client, spec: JobSpec, sending: _Sending) -> tuple[JobHandle, Choice | None]:

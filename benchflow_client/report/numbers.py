@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from benchflow_client.report.blocks import Column, Line, Report, Row, Table
-from benchflow_client.wording import NONE, money, name_some, plural, ratio, span, tokens
+from benchflow_client.wording import NONE, flag, money, name_some, plural, ratio, span, tokens
 
 if TYPE_CHECKING:  # the records are only read here, and pydantic is the slow part of starting
     from benchflow_client.schema.plan import Plan
@@ -144,13 +144,14 @@ def _beside_the_numbers(summary: Summary) -> Iterator[Line]:
 
 def _budget(job: str, budget: BudgetReport) -> Iterator[Line]:
     if budget.stopped:
-        yield Line(f"stopped: {budget.reason} · go on: bench resume {job} with a larger cap", "note", "warn")
+        more = f" {flag(budget.stopped_by)} N" if budget.stopped_by else ""
+        yield Line(f"stopped: {budget.reason} · go on: bench resume {job}{more}", "note", "warn")
     if "max_cost_usd" in budget.caps and budget.usd_unknown_attempts:
         unknown = plural(budget.usd_unknown_attempts, "attempt")
-        yield Line(f"{unknown} told no cost, so max-cost-usd could not count them.", "note", "warn")
+        yield Line(f"{unknown} told no cost, so --max-cost-usd could not count them.", "note", "warn")
     if "max_tokens" in budget.caps and budget.tokens_unknown_attempts:
         unknown = plural(budget.tokens_unknown_attempts, "attempt")
-        yield Line(f"{unknown} told no tokens, so max-tokens could not count them.", "note", "warn")
+        yield Line(f"{unknown} told no tokens, so --max-tokens could not count them.", "note", "warn")
 
 
 def _solved(group: AgentGroup) -> str:

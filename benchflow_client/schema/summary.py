@@ -145,6 +145,9 @@ class BudgetReport(Document):
     usd_unknown_attempts: int = Field(default=0, ge=0, description="Attempts whose cost is not known.")
     tokens_unknown_attempts: int = Field(default=0, ge=0, description="Attempts whose tokens are not known.")
     stopped: bool = Field(default=False, description="Whether the job stopped before its end.")
+    stopped_by: str = Field(
+        default="", description="Key of the cap that stopped it; empty = it did not stop, or by failures."
+    )
     reason: str = Field(default="", description="Why it stopped; empty = it did not.")
 
 

@@ -33,9 +33,9 @@ def progress(
     )
 
 
-def observe(now=START + 10, *, watch=None, phases=(), waiting_for="", agents=(), **fields):
+def observe(now=START + 10, *, watch=None, phases=(), waiting_for="", agents=(), main_cause="", **fields):
     running = [RunningTrial(n, "w", phase, 1, START, now) for n, phase in enumerate(phases)]
-    snapshot = Snapshot(progress(**fields), running, now, waiting_for, agents)
+    snapshot = Snapshot(progress(**fields), running, now, waiting_for, agents, main_cause)
     return (watch or Watch()).observe(snapshot)
 
 
@@ -178,6 +178,15 @@ def test_lost_executions_and_new_reasons_are_lines():
     )
     assert events(before, observe(waiting_for="paused by ana"))[0] == (
         "calm-otter-7f3a  now waiting for: paused by ana"
+    )
+
+
+def test_counts_of_reasons_are_no_news_but_another_main_reason_is():
+    before = observe(waiting_for="5 slots, 1 retry delay", main_cause="slots")
+
+    assert events(before, observe(waiting_for="4 slots, 2 retry delay", main_cause="slots")) == ()
+    assert events(before, observe(waiting_for="4 max-trials, 1 slots", main_cause="max-trials"))[0] == (
+        "calm-otter-7f3a  now waiting for: 4 max-trials, 1 slots"
     )
 
 
