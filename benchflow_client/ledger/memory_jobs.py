@@ -104,7 +104,7 @@ class Job:
             self.receipts[receipt.trial_index] = receipt
         self.count_started(len(new))
         self.returned = {index: now for index in range(self.header.total) if index not in self.receipts}
-        self.last_finished_at = now
+        self.last_finished_at = now if receipts else 0.0
 
     def claim(self, index: int, owner: str, *, now: float, until: float, max_attempts: int) -> Claim:
         """Give a lease on a released trial, or say why not."""
