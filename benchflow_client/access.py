@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchflow_client import settings as settings_module
 from benchflow_client.addresses import Addresses
-from benchflow_client.broker import make_app
+from benchflow_client.broker import check_rabbitmq, make_app
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
 from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError
@@ -139,6 +139,8 @@ class FleetAccess:
     def _configured(self, at: Addresses, spec: JobSpec | None) -> Fleet:
         fleet = self._fleet_at(at, self._settings.store_url or str(self.folder(spec)), label="")
         fleet.ledger.ping()
+        with make_app(at.broker, ledger_url=at.ledger) as app:
+            check_rabbitmq(app)
         return Fleet(fleet.ledger, fleet.store, fleet.dispatcher, count_workers(fleet.ledger.workers()))
 
     def _join_embedded(self, spec: JobSpec | None) -> Fleet:

@@ -34,6 +34,9 @@ LONGEST_TRIAL_S: Final = 7 * 24 * 3600
 ANSWER_S: Final = 10
 """A broker that is silent for so long counts as gone: a link may die without being closed."""
 
+LOOK_S: Final = 5
+"""How often kombu looks for answers of Redis that are overdue; it gives up at the third look."""
+
 CONNECT_S: Final = 5
 """Seconds to open a connection."""
 
@@ -48,8 +51,7 @@ _REDIS_TRANSPORT: dict[str, Any] = {
     "socket_timeout": ANSWER_S,
     "socket_connect_timeout": CONNECT_S,
     "socket_keepalive": True,
-    # Also how often kombu looks for answers that are overdue; it notices at the second look.
-    "health_check_interval": ANSWER_S,
+    "health_check_interval": LOOK_S,
     "unacked_restore_interval": 10,
     "unacked_restore_throttle": 1,
     # Summaries go first: `control` sorts before every kind of sandbox. In any other order the

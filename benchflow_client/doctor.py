@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchflow_client.addresses import address_of
+from benchflow_client.addresses import RABBITMQ, REDIS, Addresses, address_of, broker_kind
+from benchflow_client.broker import check_rabbitmq, make_app
 from benchflow_client.catalog.agents import list_agents
 from benchflow_client.embedded.server import find_server
 from benchflow_client.errors import BenchflowError, WorkerError
@@ -53,17 +54,29 @@ def _python() -> Check:
 
 
 def _broker(settings: Settings) -> Check:
-    if settings.broker_url is None:
+    at = settings.addresses()
+    if at is None:
         return Check("PASS", "broker", f"none configured; runs use {find_server()}")
-    url = settings.broker_url.get_secret_value()
-    ledger = RedisLedger.at(url)
+    ledger = RedisLedger.at(at.ledger)
     ledger.ping()
+    answering = _answering(at)
     workers = ledger.workers()
     if not workers:
-        return Check(
-            "WARN", "broker", f"{address_of(url)} answers, but no worker is alive.", "Start one: bench worker"
-        )
-    return Check("PASS", "broker", f"{address_of(url)} answers, {len(workers)} workers")
+        return Check("WARN", "broker", f"{answering}, but no worker is alive.", "Start one: bench worker")
+    return Check("PASS", "broker", f"{answering}, {len(workers)} workers")
+
+
+def _answering(at: Addresses) -> str:
+    """Return what answers, by kind and address; raises `BrokerError` when the broker does not."""
+    redis = f"{REDIS} {address_of(at.ledger)}"
+    if at.broker == at.ledger:
+        return f"{redis} answers"
+    if broker_kind(at.broker) == REDIS:
+        RedisLedger.at(at.broker).ping()
+        return f"{REDIS} {address_of(at.broker)} and, for the ledger, {redis} answer"
+    with make_app(at.broker, ledger_url=at.ledger) as app:
+        version = check_rabbitmq(app)
+    return f"{RABBITMQ} {version} {address_of(at.broker)} and, for the ledger, {redis} answer"
 
 
 def _store(settings: Settings) -> Check:

@@ -20,7 +20,9 @@ from urllib.parse import urlsplit
 import amqp
 import redis
 
+from benchflow_client.broker import CONTROL_QUEUE
 from benchflow_client.embedded.server import find_server
+from benchflow_workers.sandbox.registry import KINDS
 from tests.waiting import until
 
 START_S = 20.0
@@ -246,6 +248,22 @@ class RabbitNode:
     def url(self, vhost: str = "%2F", *, password: str | None = None) -> str:
         return f"amqp://{RABBIT_USER}:{password or self._password}@127.0.0.1:{self._port}/{vhost}"
 
+    def empty(self) -> None:
+        """Delete the queues of all fleets that were here."""
+        with self._connection() as connection, connection.channel() as channel:
+            for name in (*KINDS, CONTROL_QUEUE):
+                channel.queue_delete(name)
+
+    @contextmanager
+    def impatient(self, *, after_s: float) -> Generator[None, None, None]:
+        """Break off with consumers that come inside the block and take longer over a message."""
+        say = "application:set_env(rabbit, consumer_timeout, {}), application:set_env(rabbit, channel_tick_interval, {})."
+        self.control("eval", say.format(round(after_s * 1000), 500))
+        try:
+            yield
+        finally:
+            self.control("eval", say.format(30 * 60 * 1000, 60_000))
+
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl` and return what it says."""
         done = subprocess.run(
@@ -295,12 +313,15 @@ class RabbitNode:
 
     def _answers(self) -> bool:
         try:
-            with amqp.Connection(
-                f"127.0.0.1:{self._port}", userid=RABBIT_USER, password=self._password, connect_timeout=2
-            ):
+            with self._connection():
                 return True
         except (OSError, amqp.AMQPError):
             return False
+
+    def _connection(self) -> amqp.Connection:
+        return amqp.Connection(
+            f"127.0.0.1:{self._port}", userid=RABBIT_USER, password=self._password, connect_timeout=2
+        )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What every test may ask for: honest skips, a private Redis, a Docker image that is there.
 
-A missing part (Docker, root, a browser, a Redis server) skips a test on a user's
+A missing part (Docker, root, a browser, a Redis or RabbitMQ server) skips a test on a user's
 machine and fails it where ``BENCHFLOW_CI_NO_SKIP=1`` says that all parts must exist.
 """
 
@@ -55,10 +55,19 @@ def _browser_problem() -> str:
     return "" if any(map(shutil.which, BROWSERS)) else f"none of {', '.join(BROWSERS)} on PATH"
 
 
+@cache
+def _rabbitmq_problem() -> str:
+    """Return why no RabbitMQ can be started here; empty = one can."""
+    places = f"/usr/lib/rabbitmq/bin:{os.environ.get('PATH', '')}"
+    missing = [name for name in ("rabbitmq-server", "epmd") if shutil.which(name, path=places) is None]
+    return f"no {missing[0]} on PATH" if missing else ""
+
+
 PROBLEMS: dict[str, Callable[[], str]] = {
     "docker": _docker_problem,
     "root": _root_problem,
     "browser": _browser_problem,
+    "rabbitmq": _rabbitmq_problem,
 }
 
 

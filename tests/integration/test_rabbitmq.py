@@ -1,0 +1,110 @@
+"""RabbitMQ as the broker, beside a Redis for the ledger: what only it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchflow_client import settings
+from benchflow_client.addresses import fleet_addresses
+from benchflow_client.api import Client
+from benchflow_client.broker import check_rabbitmq, make_app, queue_depth
+from benchflow_client.doctor import check_machine
+from benchflow_client.errors import BrokerError
+from benchflow_client.handle import JobHandle
+from benchflow_client.schema.summary import Summary
+from tests.brokers import RabbitNode, link_to
+from tests.waiting import until
+from tests.worker_fleets import QUEUE, WorkerFleet, worker_fleet
+
+pytestmark = pytest.mark.rabbitmq
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, redis_url: str, rabbit: RabbitNode) -> Iterator[WorkerFleet]:
+    rabbit.empty()
+    with worker_fleet(tmp_path, redis_url, broker=rabbit.url()) as fleet:
+        yield fleet
+
+
+def closed(fleet: WorkerFleet, handle: JobHandle) -> Summary:
+    """Wait for the end of a job; every trial has one receipt then."""
+    try:
+        summary = handle.wait(timeout_s=60, poll_s=0.05)
+    except TimeoutError:
+        pytest.fail(f"{handle.progress()}\n{fleet.logs()[-6000:]}")
+    assert [receipt.trial_index for receipt in fleet.receipts(handle)] == list(range(summary.planned))
+    return summary
+
+
+def test_running_trial_is_not_repeated_after_a_lost_link(fleet: WorkerFleet) -> None:
+    """RabbitMQ gives all messages of the lost connections again, at once and to any worker."""
+    with link_to(fleet.broker or "") as link, fleet.client() as client:
+        behind = WorkerFleet(fleet.folder, fleet.url, link.url, fleet.processes)
+        behind.start(exec_s=3)
+        behind.start(exec_s=3)
+        handle = client.submit(fleet.spec(tries=8, concurrency=8))
+        until(lambda: len(fleet.ledger.running(handle.name)) == 8, seconds=30, what=fleet.logs)
+
+        assert link.cut() > 0
+        summary = closed(fleet, handle)
+        assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
+        closed(fleet, client.submit(fleet.spec(tries=1)))
+
+    assert summary.unscored == 8
+    assert fleet.logs().count(" started\n") == 9
+    assert fleet.is_healthy()
+
+
+def test_trial_that_outlasts_the_patience_of_the_broker_runs_once(
+    fleet: WorkerFleet, rabbit: RabbitNode
+) -> None:
+    """By default the patience is half an hour; here it is two seconds, and the worker was warned of it."""
+    with rabbit.impatient(after_s=2), fleet.client() as client:
+        fleet.start(exec_s=6, slots=2)
+        handle = client.submit(fleet.spec(tries=2, concurrency=2))
+        summary = closed(fleet, handle)
+        closed(fleet, client.submit(fleet.spec(tries=1)))
+
+    assert summary.unscored == 2
+    assert "connection to broker lost" in fleet.logs().lower()
+    assert fleet.logs().count(" started\n") == 3
+    assert "consumer_timeout" in fleet.logs().splitlines()[0]
+
+
+def test_depth_is_what_waits_and_counting_makes_no_queue(fleet: WorkerFleet) -> None:
+    with make_app(fleet.broker or "", ledger_url=fleet.url) as app:
+        assert queue_depth(app, QUEUE) == 0
+        assert queue_depth(app, QUEUE) == 0
+
+        for _ in range(3):
+            app.send_task("nobody", queue=QUEUE, ignore_result=True)
+
+        assert queue_depth(app, QUEUE) == 3
+
+
+def test_doctor_names_both_servers(fleet: WorkerFleet) -> None:
+    found = {check.subject: check for check in check_machine(settings.load(fleet.environ), fleet.environ)}
+
+    assert "RabbitMQ" in found["broker"].text
+    assert fleet.url.rpartition("@")[2] in found["broker"].text
+
+
+def test_wrong_password_is_named_without_being_shown(fleet: WorkerFleet, rabbit: RabbitNode) -> None:
+    url = rabbit.url(password="wrong-word")
+
+    with Client(broker_url=url, ledger_url=fleet.url) as client, pytest.raises(BrokerError) as caught:
+        client.workers()
+
+    assert "refused the user or the password" in caught.value.message
+    assert "wrong-word" not in caught.value.message
+
+
+def test_unknown_virtual_host_is_a_broker_that_does_not_answer(
+    fleet: WorkerFleet, rabbit: RabbitNode
+) -> None:
+    at = fleet_addresses(rabbit.url("nowhere"), fleet.url)
+    with make_app(at.broker, ledger_url=at.ledger) as app, pytest.raises(BrokerError, match="nowhere"):
+        check_rabbitmq(app)
