@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from benchflow_client.cli.main import run_command
 from benchflow_client.embedded.process import end
 from benchflow_client.embedded.server import start_server
 from benchflow_client.ledger.redis import RedisLedger
+from tests.commands import Done, enter_home, runner, write_two_tasks
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,15 +27,6 @@ class RealFleet:
     url: str
     store: Path
     ledger: RedisLedger
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +51,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFleet]:
         )
     try:
         found = RealFleet(server.url, folder / "store", RedisLedger.at(server.url))
-        deadline = time.monotonic() + 60
-        while not found.ledger.workers():
-            assert worker.poll() is None, (folder / "worker.log").read_text()
-            assert time.monotonic() < deadline, (folder / "worker.log").read_text()
-            time.sleep(0.02)
+        log = folder / "worker.log"
+        until(lambda: worker.poll() is not None or found.ledger.workers(), what=log.read_text)
+        assert worker.poll() is None, log.read_text()
         yield found
     finally:
         worker.terminate()
@@ -75,37 +64,19 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFleet]:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty current folder of a user with no fleet configured."""
-    for name in list(os.environ):
-        if name.startswith("BENCHFLOW_"):
-            monkeypatch.delenv(name)
-    folder = tmp_path / "home"
-    folder.mkdir()
-    for name, value in (
-        ("HOME", str(folder)),
-        ("BENCHFLOW_STATE_DIR", str(tmp_path / "state")),
-        ("BENCHFLOW_USER", "ana"),
-        ("BENCHFLOW_DOCKER_HOST", f"unix://{tmp_path}/no.sock"),
-        ("PYTHONPATH", str(ROOT)),
-    ):
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(folder)
-    return folder
+    return enter_home(
+        tmp_path,
+        monkeypatch,
+        BENCHFLOW_DOCKER_HOST=f"unix://{tmp_path}/no.sock",
+        PYTHONPATH=str(ROOT),
+    )
 
 
 @pytest.fixture
 def tasks(home: Path) -> Path:
     """Return a folder of two tasks; `slow.sh` beside it is an agent whose turn takes time."""
     (home / "slow.sh").write_text("#!/bin/sh\n")
-    for name in ("one", "two"):
-        for path, text in (
-            ("task.toml", 'version = "1.0"\n'),
-            ("instruction.md", f"Do {name}.\n"),
-            ("environment/Dockerfile", "FROM debian:bookworm-slim\n"),
-            ("tests/test.sh", "exit 0\n"),
-        ):
-            (home / "tasks" / name / path).parent.mkdir(parents=True, exist_ok=True)
-            (home / "tasks" / name / path).write_text(text)
-    return home / "tasks"
+    return write_two_tasks(home / "tasks")
 
 
 @pytest.fixture
@@ -120,11 +91,4 @@ def configured(fleet: RealFleet, home: Path, monkeypatch: pytest.MonkeyPatch) ->
 def bench(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Return a function that runs a command in this process."""
 
-    def run(*arguments: object) -> Done:
-        capsys.readouterr()
-        code = run_command([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Done(code, out, err)
-
-    return run
+    return runner(capsys)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -68,6 +69,22 @@ def ctrl_c_in(function: str, *, asleep: bool = False) -> Generator[None]:
         yield
     finally:
         thread.join()
+
+
+@contextmanager
+def ctrl_c_at(function: str) -> Generator[None]:
+    """Press Ctrl-C in this process at the very beginning of a function of ours, by its qualified name."""
+
+    def press(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_qualname == function:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(press)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def test_a_run_shows_the_plan_the_pace_and_the_numbers(bench: Bench, tasks: Path, configured: Any) -> None:
@@ -155,18 +172,51 @@ def test_ctrl_c_leaves_a_run_to_the_fleet(bench: Bench, tasks: Path, configured:
     bench("cancel", "left")
 
 
+@pytest.mark.parametrize("command", ["run", "submit"])
 def test_ctrl_c_before_anything_is_sent_says_so(
-    bench: Bench, tasks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, tasks: Path, home: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("BENCHFLOW_BROKER_URL", f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
 
         with ctrl_c_in("RedisLedger.ping"):
-            done = bench("run", tasks, *NULL)
+            done = bench(command, tasks, *NULL)
 
     assert (done.code, done.out) == (130, "")
     assert done.err == "interrupted before anything was submitted\n"
     assert not (home / "jobs").exists()
+
+
+@pytest.mark.parametrize("place", ["store_draft", "create_document", "Dispatcher.open", "Dispatcher.release"])
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_ctrl_c_while_a_job_is_sent_leaves_nothing_of_it(
+    bench: Bench, tasks: Path, configured: Any, command: str, place: str
+) -> None:
+    before = configured.ledger.jobs()
+
+    with ctrl_c_at(place):
+        done = bench(command, tasks, *NULL, "--job-name", "cut")
+
+    assert (done.code, done.out) == (130, "")
+    assert "interrupted before anything was submitted" in done.err
+    assert list(configured.store.glob("cut/*")) == []
+    assert configured.ledger.jobs() == before
+
+
+def test_ctrl_c_while_a_job_is_taken_up_again_does_not_call_it_unsent(
+    bench: Bench, tasks: Path, configured: Any
+) -> None:
+    bench("run", tasks, *NULL, "--job-name", "halfway", "--tries", "10")
+
+    with ctrl_c_at("Dispatcher.release"):
+        done = bench("run", tasks, *NULL, "--tries", "10", "--resume", "halfway")
+
+    assert done.code == 130
+    assert "before anything was submitted" not in done.err
+    assert configured.ledger.progress("halfway").state is JobState.OPEN  # the workers go on with it
+    bench("cancel", "halfway")
+    until(lambda: configured.ledger.progress("halfway").state is JobState.CLOSED)
+    assert configured.ledger.progress("halfway").finished == 20
 
 
 def test_a_cancelled_job_ends_and_says_who_and_why(bench: Bench, tasks: Path, configured: Any) -> None:

@@ -131,7 +131,7 @@ def test_results_of_a_job_that_was_taken_up_again_are_found_and_the_verdict_coun
         ),
         make_result(2, rollout_name=plan.trial(2).folder(2, epoch=7), **errored),
         make_result(0, rollout_name="x__00000000", trial="other.fix-build.nop.1"),
-        make_result(0, rollout_name="x__00000001", index=99),
+        make_result(0, rollout_name="x__00000001").model_copy(update={"index": 99}),
     ):
         write_document(store, result_key(job, result.rollout_name), result)
 
