@@ -142,9 +142,7 @@ class TrialCancel(StrEnum):
 class Return(StrEnum):
     """Why a lease is given back without a receipt."""
 
-    DRAIN = (
-        "drain"  # the worker stops: no attempt; its message goes back to the queue, or it waits for budget
-    )
+    DRAIN = "drain"  # the worker stops: no attempt; released, or waiting where there is a budget
     RETRY = "retry"  # the infrastructure failed: counted, waits its delay, released with a new message
 
 
