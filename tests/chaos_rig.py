@@ -18,8 +18,8 @@ from benchflow_client.chaos.faults import Fault, Injector
 from benchflow_client.chaos.records import Injection
 from benchflow_client.chaos.session import ChaosOptions, Secret, judge, listening, open_scene, submit
 from benchflow_client.schema.job import JobSpec
-from tests.brokers import PrivateRedis, private_redis
-from tests.forked_workers import ForkedWorker, WorkerSource, worker_source
+from tests.brokers import PrivateRedis
+from tests.forked_workers import ForkedWorker, WorkerSource
 from tests.stations import until
 from tests.worker_fleets import WorkerFleet
 
@@ -35,7 +35,7 @@ TTL_S = 2.0
 class ChaosFleet(WorkerFleet):
     """Workers for null and local sandboxes that know the canary."""
 
-    source: WorkerSource | None = None
+    source: WorkerSource = field(kw_only=True)
     workers: list[ForkedWorker] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -61,7 +61,6 @@ class ChaosFleet(WorkerFleet):
             shift_s: How far its clock goes ahead.
             variables: More variables.
         """
-        assert self.source is not None
         worker = self.source.fork(
             ["--slots", str(slots), "--queues", queues],
             environ={**self.environ, **variables},
@@ -77,6 +76,12 @@ class ChaosFleet(WorkerFleet):
         names = {f"{host}/{worker.pid}" for worker in workers}
         until(lambda: names <= {worker.name for worker in self.ledger.workers()}, seconds=CLOSES_S)
 
+    def skip(self, job: str, seconds: float) -> None:
+        """Let time pass for the messages of a job that nobody has taken, and for nothing else."""
+        key, client = f"bf:{{{job}}}:released", self.redis
+        for index, released_at in client.zrange(key, 0, -1, withscores=True):
+            client.zadd(key, {index: released_at - 1000 * seconds}, xx=True)
+
     @property
     def alive(self) -> list[ForkedWorker]:
         return [worker for worker in self.workers if worker.poll() is None]
@@ -87,26 +92,18 @@ class ChaosFleet(WorkerFleet):
 
 
 @contextmanager
-def chaos_fleet(folder: Path, url: str, **variables: str) -> Generator[ChaosFleet, None, None]:
+def chaos_fleet(
+    folder: Path, url: str, source: WorkerSource, **variables: str
+) -> Generator[ChaosFleet, None, None]:
     """Yield a fleet without workers; all that were started are ended afterwards."""
     (folder / "store").mkdir(exist_ok=True)
-    with worker_source() as source:
-        fleet = ChaosFleet(folder, url, source=source, variables=variables)
-        try:
-            yield fleet
-        finally:
-            for worker in fleet.alive:
-                worker.kill()
-                worker.wait(timeout=30)
-
-
-@contextmanager
-def fleet_on_own_redis(
-    folder: Path, **variables: str
-) -> Generator[tuple[ChaosFleet, PrivateRedis], None, None]:
-    """Yield a fleet and a Redis that may be hurt."""
-    with private_redis(folder / "redis") as server, chaos_fleet(folder, server.url, **variables) as fleet:
-        yield fleet, server
+    fleet = ChaosFleet(folder, url, source=source, variables=variables)
+    try:
+        yield fleet
+    finally:
+        for worker in fleet.alive:
+            worker.kill()
+            worker.wait(timeout=30)
 
 
 @dataclass

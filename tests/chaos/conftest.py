@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.chaos_rig import Battle, ChaosFleet, battle_on, chaos_fleet
+from tests.forked_workers import WorkerSource, worker_source
 
 DEFAULT_S = 12.0
 """Seconds of faults in every run of the tests; the rest of the minute is for what comes after."""
@@ -16,6 +21,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("chaos")
     group.addoption("--chaos-seconds", type=float, default=DEFAULT_S, help="seconds of mixed faults")
     group.addoption("--chaos-seed", type=int, default=DEFAULT_SEED, help="seed of the mixed faults; -1 = any")
+
+
+@pytest.fixture(scope="session")
+def source() -> Iterator[WorkerSource]:
+    """What workers are forked from."""
+    with worker_source() as source:
+        yield source
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, redis_url: str, source: WorkerSource) -> Iterator[ChaosFleet]:
+    """A fleet on an empty Redis, without workers."""
+    with chaos_fleet(tmp_path, redis_url, source) as fleet:
+        fleet.redis.flushdb()
+        yield fleet
+
+
+@pytest.fixture
+def battle(fleet: ChaosFleet) -> Iterator[Battle]:
+    """A client of the fleet."""
+    with battle_on(fleet) as battle:
+        yield battle
 
 
 @pytest.fixture

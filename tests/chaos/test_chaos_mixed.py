@@ -19,7 +19,7 @@ from benchflow_client.chaos.faults import (
     RepeatedDelivery,
     ResetConnections,
 )
-from tests.brokers import PrivateRedis
+from tests.brokers import PrivateRedis, private_redis
 from tests.chaos_rig import (
     ChaosFleet,
     FrozenRedis,
@@ -27,9 +27,10 @@ from tests.chaos_rig import (
     KilledWorker,
     RestartedRedis,
     battle_on,
+    chaos_fleet,
     committed_twice,
-    fleet_on_own_redis,
 )
+from tests.forked_workers import WorkerSource
 
 WORKERS = 3
 SHIFTS_S = (0.0, 3600.0, -3600.0)
@@ -65,11 +66,12 @@ def faults_on(
 @pytest.mark.root
 @pytest.mark.timeout(3600)
 def test_no_trial_is_lost_or_counted_twice_whatever_goes_wrong(
-    tmp_path: Path, chaos_seconds: float, chaos_seed: int
+    tmp_path: Path, source: WorkerSource, chaos_seconds: float, chaos_seed: int
 ) -> None:
     shifts = itertools.cycle(SHIFTS_S)
     with (
-        fleet_on_own_redis(tmp_path, BENCHFLOW_NULL_EXEC_S="0.3") as (fleet, server),
+        private_redis(tmp_path / "redis") as server,
+        chaos_fleet(tmp_path, server.url, source, BENCHFLOW_NULL_EXEC_S="0.3") as fleet,
         battle_on(fleet) as battle,
     ):
 

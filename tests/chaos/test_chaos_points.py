@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from benchflow_client.chaos.evidence import Scene
 from benchflow_client.chaos.mailbox import CHORD_PREFIX
 from benchflow_client.ledger import scripts
 from benchflow_client.store.layout import result_key
-from tests.chaos_rig import Battle, ChaosFleet, battle_on, chaos_fleet, committed_twice
+from tests.chaos_rig import Battle, ChaosFleet, committed_twice
 from tests.forked_workers import ForkedWorker
 from tests.stations import until
 from tests.wire import Rule, Wire, sha_of, wire_to
@@ -73,19 +73,6 @@ POINTS = (
     ),
 )
 COLLECTING = "collecting"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, redis_url: str) -> Iterator[ChaosFleet]:
-    with chaos_fleet(tmp_path, redis_url) as fleet:
-        fleet.redis.flushdb()
-        yield fleet
-
-
-@pytest.fixture
-def battle(fleet: ChaosFleet) -> Iterator[Battle]:
-    with battle_on(fleet) as battle:
-        yield battle
 
 
 def slow_task(folder: Path) -> tuple[Path, Path]:
