@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchflow_client.errors import UsageError
-from benchflow_client.plan.retry import select_retries
+from benchflow_client.plan.retry import find_trial, select_retries
 from benchflow_client.schema.trial import Receipt
+from tests.worlds import make_world
 
 
 def receipt(index: int, outcome: str, code: str = "") -> Receipt:
@@ -49,3 +52,12 @@ def test_unknown_word_names_the_groups() -> None:
         select_retries(RECEIPTS, ("everything",))
 
     assert "unscored, errored, cancelled" in caught.value.hint
+
+
+def test_trial_is_found_by_its_id_and_an_unknown_one_shows_how_they_are_named(tmp_path: Path) -> None:
+    plan = make_world(tmp_path, tries=3).plan
+
+    assert [find_trial(plan, plan.trial(index).id) for index in range(3)] == [0, 1, 2]
+    with pytest.raises(UsageError, match="has no trial 'fix-build'") as caught:
+        find_trial(plan, "fix-build")
+    assert plan.trial(0).id in caught.value.hint

@@ -1,7 +1,10 @@
 """What a watcher sees, and which changes are worth a line."""
 
+from dataclasses import replace
+
 import pytest
 
+from benchflow_client.ledger.admission import Budget
 from benchflow_client.ledger.base import JobHeader, JobProgress, JobState, RunningTrial
 from benchflow_client.schema.summary import AgentGroup
 from benchflow_client.watch import AgentLine, Snapshot, Watch, events, status_parts
@@ -31,6 +34,9 @@ def progress(
         first_started_at=START if finished or running else 0.0,
         last_finished_at=at if finished else 0.0,
     )
+
+
+BOUND = replace(progress().header, budget=Budget(deadline_s=60))
 
 
 def observe(now=START + 10, *, watch=None, phases=(), waiting_for="", agents=(), main_cause="", **fields):
@@ -197,3 +203,21 @@ def test_the_end_is_told_once():
         "calm-otter-7f3a  24/24  passed 24  failed 0  0:16  finished",
     )
     assert events(end, end) == ()
+
+
+def test_trials_that_were_not_started_are_counted_by_themselves():
+    view = observe(running=0, state="stopping", passed=2, not_started=22)
+
+    assert view.outcomes == (("passed", 2), ("failed", 0), ("not started", 22))
+
+
+def test_a_job_that_stops_by_itself_says_why_and_one_that_was_cancelled_who():
+    stopped = Snapshot(
+        replace(progress(state="stopping", passed=2), stop_cause="deadline", header=BOUND), [], START + 10
+    )
+    before, view = observe(passed=2), Watch().observe(stopped)
+
+    assert status_parts(view)[-1] == "stopped: 60 s are over"
+    assert events(before, view)[0] == "calm-otter-7f3a  stopped: 60 s are over"
+    cancelled = stopped._replace(progress=replace(stopped.progress, cancelled_by="ana"))
+    assert Watch().observe(cancelled).cancelled == "cancelled by ana"
