@@ -14,7 +14,7 @@ import redis
 from benchflow_client.broker import CONTROL_QUEUE, LIFETIME_S, SUMMARY, TRIAL, QuietRedisBackend, make_app
 from benchflow_client.dispatch import Dispatcher, job_header, short_args
 from benchflow_client.errors import BrokerError, JobExistsError
-from benchflow_client.ledger.base import ClaimStatus, JobHeader, JobState, WorkerRecord
+from benchflow_client.ledger.base import ClaimStatus, JobHeader, JobState, TrialCancel, WorkerRecord
 from benchflow_client.ledger.redis import RedisLedger
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
@@ -337,3 +337,58 @@ def test_nobody_subscribes_to_the_result_of_a_single_trial(redis_url: str) -> No
         assert app.backend.add_pending_result(result) is result
         assert app.backend.on_task_call(None, "x") is None
         assert app.backend.result_consumer._pubsub is None
+
+
+def chord_sizes(client: redis.Redis) -> set[int]:
+    return {int(client.get(key) or 0) for key in client.scan_iter() if key.endswith(".s")}
+
+
+def test_a_lost_job_goes_on_with_a_chord_of_what_is_left(
+    client: redis.Redis, dispatcher: Dispatcher, ledger: RedisLedger
+) -> None:
+    plan = make_plan(concurrency=20)
+    done = [Receipt(index, "passed", 1.0, "", 1, 0.1, None, None, "") for index in (0, 3)]
+
+    assert dispatcher.restore(header_of(plan), plan, done) == 10
+
+    assert chord_sizes(client) == {10}
+    assert {message["body"][0][1] for message in messages(client)} == set(range(12)) - {0, 3}
+    assert ledger.progress(plan.job).state is JobState.OPEN
+
+
+def test_trials_that_run_again_have_a_chord_of_their_own(
+    client: redis.Redis, dispatcher: Dispatcher, ledger: RedisLedger
+) -> None:
+    plan = make_plan(tasks=1, concurrency=4)
+    header = header_of(plan)
+    dispatcher.open(header, plan)
+    assert dispatcher.reopen(plan.job, plan, [0]) == 0
+    for index in range(3):
+        finish(ledger, plan.job, index)
+    ledger.close_job(plan.job)
+    client.delete("null")
+
+    assert dispatcher.reopen(plan.job, plan, [1, 2, 99]) == 2
+
+    group_id = ledger.header(plan.job).group_id
+    assert group_id != header.group_id
+    assert {message["headers"]["group"] for message in messages(client)} == {group_id}
+    (size,) = [client.get(key) for key in client.scan_iter() if group_id in key and key.endswith(".s")]
+    assert size == "2"
+
+
+def test_a_cancelled_trial_that_waited_is_published_so_that_its_chord_counts_it(
+    client: redis.Redis, dispatcher: Dispatcher, ledger: RedisLedger
+) -> None:
+    plan = make_plan(concurrency=1)
+    header = header_of(plan)
+    dispatcher.open(header, plan)
+    ledger.claim(plan.job, 0, owner="w", ttl_s=30, max_attempts=3)
+    client.delete("null")
+
+    answers = [dispatcher.cancel_trial(header, plan, n, by="ana", reason="stuck") for n in (0, 5)]
+
+    assert answers == [TrialCancel.RUNNING, TrialCancel.WAITING]
+    assert [message["headers"]["id"] for message in messages(client)] == [plan.trial(5).id]
+    late = ledger.claim(plan.job, 5, owner="w", ttl_s=30, max_attempts=3)
+    assert (late.status, late.receipt.outcome if late.receipt else "") == (ClaimStatus.FINISHED, "cancelled")
