@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-
 from benchflow_client.errors import JobNotFoundError
 from benchflow_client.ledger.admission import Room
 from benchflow_client.ledger.base import Claim, JobHeader, Ledger
@@ -37,13 +33,6 @@ def release(ledger: Ledger, job: str, *, limit: int) -> list[int]:
     except JobNotFoundError:
         return []
     return [trial.index for trial in ledger.admit(room, limit=limit, only=job).trials]
-
-
-def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        threading.Event().wait(0.01)
 
 
 def adds_up(ledger: Ledger) -> bool:

@@ -21,6 +21,7 @@ from benchflow_workers.admission import Admitter
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
+from tests.waiting import until as until
 from tests.worlds import World
 
 
@@ -159,11 +160,3 @@ def station(world: World, *, ttl_s: float = 30.0, name: str = "box/1") -> Genera
         yield here
     finally:
         keeper.close()
-
-
-def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
-    """Wait until something is true; fails when it never becomes so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        threading.Event().wait(0.01)

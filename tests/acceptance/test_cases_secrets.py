@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.trial import TrialResult
 from benchflow_workers.trial.redact import Redactor
 from tests.fleets import CASES, embedded_fleet, instance_of, recorded_events
+from tests.waiting import until
 from tests.worlds import write_task
 
 SCRIPT = CASES / "62-prints-secrets" / "agent.sh"
@@ -81,10 +81,10 @@ def read_files(paths: Iterable[Path]) -> dict[str, bytes]:
 
 
 def wait_for_end(events: list[Mapping[str, Any]], *, trial_id: str) -> None:
-    deadline = time.monotonic() + 20
-    while not any(e["type"] == "task-succeeded" and e["uuid"] == trial_id for e in events):
-        assert time.monotonic() < deadline, [event["type"] for event in events]
-        time.sleep(0.02)
+    until(
+        lambda: any(e["type"] == "task-succeeded" and e["uuid"] == trial_id for e in events),
+        what=lambda: [event["type"] for event in events],
+    )
 
 
 @pytest.mark.root

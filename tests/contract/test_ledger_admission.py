@@ -9,7 +9,8 @@ import pytest
 
 from benchflow_client.ledger.admission import NO_WORKER_ROOM, Admission, Limit, Room
 from benchflow_client.ledger.base import ClaimStatus, JobHeader, Ledger, RenewStatus, Return, TrialCancel
-from tests.ledgers import SHORT_S, TTL_S, header, receipt, release, until
+from tests.ledgers import SHORT_S, TTL_S, header, receipt, release
+from tests.waiting import until
 
 BIG = Room("local", 1000)
 CLAUDE = ("provider:anthropic", "model:anthropic/claude")

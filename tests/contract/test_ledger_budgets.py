@@ -17,7 +17,8 @@ from benchflow_client.ledger.base import (
     Return,
 )
 from benchflow_client.schema.trial import Receipt
-from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, release, until
+from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, release
+from tests.waiting import until
 
 BIG = Room("local", 1000)
 

@@ -20,7 +20,8 @@ from benchflow_client.ledger.base import (
 )
 from benchflow_client.ledger.connection import address_of
 from benchflow_client.ledger.redis import RedisLedger
-from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, receipt, release, until
+from tests.ledgers import SHORT_S, TTL_S, adds_up, claim, header, receipt, release
+from tests.waiting import until
 
 
 def test_new_job_has_every_trial_waiting(ledger: Ledger) -> None:

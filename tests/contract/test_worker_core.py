@@ -27,7 +27,7 @@ from benchflow_workers.celery_tasks import Part, register
 from benchflow_workers.context import WorkerContext, compose, context
 from benchflow_workers.drain import Presence
 from benchflow_workers.worker import configure_logging, make_reaper, served_queues
-from tests.stations import until
+from tests.waiting import until
 from tests.worlds import make_world
 
 NOBODY = "redis://127.0.0.1:1/0"

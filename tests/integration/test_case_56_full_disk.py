@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from benchflow_client.handle import JobHandle
 from benchflow_client.ledger.base import JobState
 from benchflow_client.schema.job import JobSpec
 from tests.fleets import embedded_fleet, instance_of
+from tests.waiting import until
 from tests.worlds import write_task
 
 CHATTY = "#!/bin/bash\nhead -c 900000 /dev/urandom | base64\necho 1 > /logs/verifier/reward.txt\n"
@@ -38,13 +38,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def client(disk: Path, tmp_path: Path) -> Iterator[Client]:
     with embedded_fleet(tmp_path, jobs_dir=disk / "jobs", BENCHFLOW_RECONCILE_S="0.5") as made:
         yield made
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def documents(folder: Path) -> list[Path]:

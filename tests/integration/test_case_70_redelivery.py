@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from benchflow_client.api import Client
 from benchflow_client.broker import SUMMARY
 from benchflow_client.schema.job import JobSpec
 from tests.fleets import CASES, ROOT, recorded_events
+from tests.waiting import until
 from tests.worlds import write_task
 
 PROGRAM = CASES / "70-redelivered" / "worker.py"
@@ -61,13 +61,6 @@ def fleet(tmp_path: Path, redis_url: str) -> Iterator[Fleet]:
             stack.callback(worker.terminate)
         until(lambda: len(client.workers()) == 2)
         yield Fleet(client, url, store, logs)
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 40.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_redelivered_trial_runs_once_and_is_counted_once(fleet: Fleet, tmp_path: Path) -> None:

@@ -10,18 +10,20 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from benchflow_client.embedded.process import end, has_ended
+from benchflow_client.embedded.process import end
 from benchflow_client.embedded.server import start_server
 from benchflow_client.ledger.base import JobState
 from benchflow_client.ledger.redis import RedisLedger
+from tests.commands import write_two_tasks
+from tests.processes import processes_of
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 BENCH = [sys.executable, "-c", "from benchflow_client.cli.main import main; main()"]
@@ -30,28 +32,6 @@ SLOW = ("--agent", "./slow.sh", "--sandbox", "null")
 """A script's turn takes as long as the worker says that commands do; no other trial takes time."""
 
 JOB = r"[a-z]+-[a-z]+-[0-9a-f]{4}"
-
-
-def until(condition: Callable[[], object], what: Callable[[], str] = lambda: "") -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline, f"the condition never came true: {what()}"
-        time.sleep(0.02)
-
-
-def processes_of(state: Path) -> set[int]:
-    """Return the living processes that work for embedded fleets of a state folder."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and not has_ended(int(entry.name)):
-            try:
-                place = os.readlink(entry / "cwd")
-                environ = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if place.startswith(str(state)) or f"BENCHFLOW_EMBEDDED={state}".encode() in environ:
-                found.add(int(entry.name))
-    return found
 
 
 @dataclass(frozen=True)
@@ -116,16 +96,7 @@ def read_until(process: subprocess.Popen[str], word: str) -> None:
 
 def write_tasks(folder: Path) -> Path:
     (folder.parent / "slow.sh").write_text("#!/bin/sh\n")
-    for name in ("one", "two"):
-        for path, text in (
-            ("task.toml", 'version = "1.0"\n'),
-            ("instruction.md", f"Do {name}.\n"),
-            ("environment/Dockerfile", "FROM debian:bookworm-slim\n"),
-            ("tests/test.sh", "exit 0\n"),
-        ):
-            (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name / path).write_text(text)
-    return folder
+    return write_two_tasks(folder)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +123,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Red
         )
     ledger = RedisLedger.at(server.url)
     try:
-        until(ledger.workers, (folder / "worker.log").read_text)
+        until(ledger.workers, what=(folder / "worker.log").read_text)
         yield shell, ledger
     finally:
         worker.terminate()

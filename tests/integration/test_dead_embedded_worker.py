@@ -14,7 +14,7 @@ from benchflow_client.embedded.fleet import EmbeddedFleet
 from benchflow_client.embedded.process import has_ended
 from benchflow_client.settings import load
 from tests.fleets import instance_of
-from tests.stations import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.docker
 

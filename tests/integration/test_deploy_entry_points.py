@@ -10,10 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,11 @@ import yaml
 
 from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.redis import RedisLedger
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text()
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-DEADLINE_S = 60.0
 
 PROGRAMS = {
     # What the installed console scripts run, for checkouts that are not installed.
@@ -74,16 +73,6 @@ def started(
             process.wait(timeout=10)
 
 
-def wait_for(condition: Callable[[], bool], *, log: Path) -> None:
-    """Poll until the condition holds, or fail with what the process wrote."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.05)
-    pytest.fail(f"nothing happened within {DEADLINE_S:.0f} s:\n{log.read_text()}", pytrace=False)
-
-
 @pytest.fixture
 def fleet(redis_url: str, tmp_path: Path) -> dict[str, str]:
     """Variables of a fleet with an empty broker and a store of its own."""
@@ -109,7 +98,7 @@ def test_a_worker_announces_itself_and_leaves_on_sigterm(
         connect(fleet["BENCHFLOW_BROKER_URL"]) as connection,
     ):
         ledger = RedisLedger(RedisConnection(connection))
-        wait_for(lambda: process.poll() is not None or len(ledger.workers()) == 1, log=log)
+        until(lambda: process.poll() is not None or len(ledger.workers()) == 1, what=log.read_text)
         assert process.poll() is None, log.read_text()
         assert [(item.queues, item.slots, item.state) for item in ledger.workers()] == [
             (queues, slots, "healthy")
@@ -134,7 +123,7 @@ def test_flower_starts_on_the_fleets_app_and_wants_its_password(
     with started(
         [*command_of("flower"), *address], tmp_path, **fleet, FLOWER_BASIC_AUTH="ana:view-secret"
     ) as (process, log):
-        wait_for(lambda: process.poll() is not None or status(port, "/healthcheck") == 200, log=log)
+        until(lambda: process.poll() is not None or status(port, "/healthcheck") == 200, what=log.read_text)
 
         assert process.poll() is None, log.read_text()
         assert status(port, "/tasks") == 401

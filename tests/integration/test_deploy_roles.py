@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,11 @@ from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.redis import RedisLedger
 from tests.ledgers import release
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 START = ROOT / "deploy/redis/start.sh"
 FLOWER_CONFIG = ROOT / "deploy/flower/flowerconfig.py"
-DEADLINE_S = 40.0
 PASSWORDS = {
     "default": "admin-secret",
     "client": "client-secret",
@@ -88,16 +88,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], *, what: str) -> None:
-    """Poll until the condition holds, or fail."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.05)
-    pytest.fail(f"{what} did not happen within {DEADLINE_S:.0f} s")
-
-
 @contextmanager
 def running(command: list[str], *, environment: dict[str, str], cwd: Path) -> Generator[Path]:
     """Run a process in the background; yields its log."""
@@ -140,7 +130,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     command = ["sh", str(START), "--bind", "127.0.0.1", "--port", str(port)]
     with running(command, environment=environment, cwd=folder):
         found = Broker(port, folder)
-        wait_for(lambda: answers(found), what="an answer of the broker")
+        until(lambda: answers(found), what=lambda: "an answer of the broker")
         yield found
 
 
@@ -160,7 +150,7 @@ def worker(broker: Broker, tmp_path: Path) -> Iterator[Path]:
     command = [sys.executable, "-m", "celery", "-A", "role_worker:app", "worker", "--pool=threads", "-c2"]
     environment = {"BENCHFLOW_BROKER_URL": broker.url("worker"), "PYTHONPATH": f"{ROOT}:{tmp_path}"}
     with running([*command, "-Q", "null,control"], environment=environment, cwd=tmp_path) as log:
-        wait_for((tmp_path / "ready").exists, what="the start of the worker")
+        until((tmp_path / "ready").exists, what=lambda: "the start of the worker")
         yield log
 
 
@@ -210,7 +200,7 @@ def submit(broker: Broker, name: str) -> None:
 def test_a_client_submits_a_job_and_a_worker_runs_its_chord(broker: Broker, worker: Path) -> None:
     submit(broker, "calm-otter-0001")
 
-    wait_for((worker.parent / "calm-otter-0001").exists, what="the chord's body")
+    until((worker.parent / "calm-otter-0001").exists, what=lambda: "the chord's body")
     assert (worker.parent / "calm-otter-0001").read_text() == "[[0, 'passed', 1.0], [1, 'passed', 1.0]]"
     assert b"NOPERM" not in worker.read_bytes()
     assert b"No permissions" not in worker.read_bytes()
@@ -269,7 +259,7 @@ def test_a_role_without_a_password_does_not_exist(tmp_path: Path) -> None:
         ["sh", str(START), "--bind", "127.0.0.1", "--port", str(port)], environment=environment, cwd=tmp_path
     ):
         broker = Broker(port, tmp_path)
-        wait_for(lambda: answers(broker), what="an answer of the broker")
+        until(lambda: answers(broker), what=lambda: "an answer of the broker")
 
         with broker.client("default") as connection:
             assert connection.execute_command("ACL", "USERS") == [b"default"]
@@ -317,7 +307,10 @@ def flower_port(broker: Broker, tmp_path: Path) -> Iterator[int]:
     with running(
         [*command, "--address=127.0.0.1", f"--port={port}"], environment=environment, cwd=tmp_path
     ) as log:
-        wait_for(lambda: ask_flower(port, "/healthcheck", password="")[0] == 200, what="the start of Flower")
+        until(
+            lambda: ask_flower(port, "/healthcheck", password="")[0] == 200,
+            what=lambda: "the start of Flower",
+        )
         yield port
         assert "No permissions" not in log.read_text()
 
@@ -329,14 +322,17 @@ def test_flower_shows_trials_read_only_behind_its_password(
         status, body = ask_flower(flower_port, "/api/tasks", password="view-secret")
         return json.loads(body) if status == 200 else {}
 
-    wait_for(
+    until(
         lambda: ask_flower(flower_port, "/api/workers", password="view-secret")[1] != b"{}",
-        what="a worker row",
+        what=lambda: "a worker row",
     )
 
     submit(broker, "red-finch-0002")
 
-    wait_for(lambda: rows().get("red-finch-0002.1", {}).get("state") == "SUCCESS", what="the trial in Flower")
+    until(
+        lambda: rows().get("red-finch-0002.1", {}).get("state") == "SUCCESS",
+        what=lambda: "the trial in Flower",
+    )
     assert rows()["red-finch-0002.1"]["args"] == "task oracle 1"
     assert ask_flower(flower_port, "/api/tasks", password="wrong")[0] == 401
     refused, _ = ask_flower(

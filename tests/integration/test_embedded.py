@@ -20,6 +20,8 @@ from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
 from benchflow_client.embedded.process import has_ended
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.redis import RedisLedger
+from tests.processes import processes_of
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 USER = """
@@ -40,28 +42,6 @@ Maker = Callable[..., EmbeddedFleet]
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BENCHFLOW_")}
     return {**kept, "PYTHONPATH": str(ROOT), "BENCHFLOW_DOCKER_HOST": "unix:///nonexistent.sock", **more}
-
-
-def processes_of(folder: Path) -> set[int]:
-    """Return the living processes that work for fleets below a folder."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and not has_ended(int(entry.name)):
-            try:
-                place = os.readlink(entry / "cwd")
-                environ = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if place.startswith(str(folder)) or f"BENCHFLOW_STATE_DIR={folder}".encode() in environ:
-                found.add(int(entry.name))
-    return found
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.02)
 
 
 def is_over(instance: Instance) -> bool:

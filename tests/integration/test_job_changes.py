@@ -7,23 +7,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from benchflow_client.errors import UsageError
 from benchflow_client.ledger.base import JobState
-from tests.stations import until
-from tests.worker_fleets import WorkerFleet, worker_fleet
+from tests.waiting import until
+from tests.worker_fleets import WorkerFleet
 
 CLOSES_S = 90.0
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, redis_url: str) -> Iterator[WorkerFleet]:
-    with worker_fleet(tmp_path, redis_url) as fleet:
-        yield fleet
 
 
 def test_paused_job_stands_still_and_then_goes_on(fleet: WorkerFleet) -> None:

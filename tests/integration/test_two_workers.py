@@ -6,41 +6,10 @@ import json
 import signal
 import time
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from benchflow_client.handle import JobHandle
 from benchflow_client.ledger.base import JobState
-from benchflow_client.schema.summary import Summary
-from tests.stations import until
-from tests.worker_fleets import QUEUE, WorkerFleet, worker_fleet
-
-CLOSES_S = 90.0
-"""Seconds for a job to close on a busy machine; each takes some seconds on an idle one."""
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, redis_url: str) -> Iterator[WorkerFleet]:
-    with worker_fleet(tmp_path, redis_url) as fleet:
-        yield fleet
-
-
-def closed(fleet: WorkerFleet, handle: JobHandle, *, within_s: float = CLOSES_S) -> Summary:
-    """Wait for the end of a job and check that its numbers add up."""
-    try:
-        summary = handle.wait(timeout_s=within_s, poll_s=0.05)
-    except TimeoutError:
-        pytest.fail(f"{handle.progress()}\n{fleet.logs()[-6000:]}")
-    receipts = fleet.receipts(handle)
-    assert [receipt.trial_index for receipt in receipts] == list(range(summary.planned))
-    outcomes = handle.progress().outcomes
-    assert sum(outcomes.values()) == summary.planned
-    assert {name: sum(getattr(group, name) for group in summary.groups) for name in outcomes} == dict(
-        outcomes
-    )
-    return summary
+from tests.waiting import until
+from tests.worker_fleets import CLOSES_S, QUEUE, WorkerFleet
 
 
 def test_two_workers_share_a_job_and_count_every_trial_once(fleet: WorkerFleet) -> None:
@@ -48,7 +17,7 @@ def test_two_workers_share_a_job_and_count_every_trial_once(fleet: WorkerFleet) 
 
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=40, concurrency=8))
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
         results = list(handle.trials())
 
     assert (summary.planned, summary.unscored) == (40, 40)
@@ -71,7 +40,7 @@ def test_job_outlives_a_worker_that_is_killed(fleet: WorkerFleet) -> None:
         orphans = {
             trial.index for trial in fleet.ledger.running(handle.name) if trial.owner == fleet.name_of(doomed)
         }
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
 
     assert summary.unscored == 24
     assert orphans
@@ -91,7 +60,7 @@ def test_worker_that_is_told_to_stop_gives_its_trials_back_within_seconds(fleet:
         leaving.send_signal(signal.SIGTERM)
 
         assert leaving.wait(timeout=30) == 0
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
     assert summary.unscored == 4
     assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
     assert fleet.name_of(leaving) not in {worker.name for worker in fleet.ledger.workers()}
@@ -106,7 +75,7 @@ def test_job_can_be_cancelled_by_another_client(fleet: WorkerFleet) -> None:
     with fleet.client() as other:
         handle = other.job(name)
         assert handle.cancel(by="li", reason="wrong model")
-        summary = closed(fleet, handle, within_s=60)
+        summary = fleet.closed(handle, within_s=60)
 
     assert summary.cancelled == 20
     assert handle.progress().cancelled_by == "li"
@@ -120,7 +89,7 @@ def test_job_submitted_before_any_worker_exists_is_picked_up(fleet: WorkerFleet)
     fleet.start()
 
     with fleet.client() as client:
-        assert closed(fleet, client.job(name)).unscored == 6
+        assert fleet.closed(client.job(name)).unscored == 6
 
 
 def test_message_that_comes_three_times_is_counted_once(fleet: WorkerFleet) -> None:
@@ -133,7 +102,7 @@ def test_message_that_comes_three_times_is_counted_once(fleet: WorkerFleet) -> N
 
         fleet.start(exec_s=0.05)
         fleet.start(exec_s=0.05)
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
 
         until(lambda: fleet.redis.llen(QUEUE) == 0 and fleet.redis.hlen("unacked") == 0, seconds=30)
 
@@ -158,7 +127,7 @@ def test_job_whose_chord_is_lost_is_gathered_by_a_worker(fleet: WorkerFleet) -> 
 
         fleet.start()
 
-        assert closed(fleet, handle).unscored == 6
+        assert fleet.closed(handle).unscored == 6
 
 
 def test_thousand_trials_open_no_channel_and_their_messages_stay_small(fleet: WorkerFleet) -> None:
@@ -186,7 +155,7 @@ def test_secret_given_by_name_is_nowhere_in_redis_or_the_store(fleet: WorkerFlee
         handle = client.submit(spec)
         until(lambda: len(fleet.ledger.running(handle.name)) == 3, seconds=30)
         while_it_runs = dict(fleet.values())
-        closed(fleet, handle)
+        fleet.closed(handle)
     afterwards = dict(fleet.values())
     stored = {path: path.read_bytes() for path in (fleet.folder / "store").rglob("*") if path.is_file()}
 

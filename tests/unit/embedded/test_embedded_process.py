@@ -6,23 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchflow_client.embedded import process
 from benchflow_client.embedded.process import end, has_ended, spawn_detached
+from tests.waiting import until
 
 SHELL = "/bin/sh"
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.01)
 
 
 def test_a_process_reads_its_input_and_writes_its_log_and_nothing_else_is_its_own(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from benchflow_client.store.files import FileStore
 from benchflow_client.store.layout import result_key
 from benchflow_workers.delivery import Answer
 from benchflow_workers.testing import completed
-from tests.stations import Station, until
+from tests.stations import Station
+from tests.waiting import until
 
 GONE = SandboxError("sandbox.lost", "The sandbox is gone.")
 

@@ -11,7 +11,8 @@ import pytest
 from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.memory import MemoryLedger
 from benchflow_workers.lease import Lease, LeaseKeeper, Stop
-from tests.stations import FlakyLedger, until
+from tests.stations import FlakyLedger
+from tests.waiting import until
 
 TTL_S = 0.4
 HEADER = JobHeader("j", 3, 3, 3, "ana", "local", "g", "b", "t", 0.0)

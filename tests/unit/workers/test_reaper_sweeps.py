@@ -16,7 +16,7 @@ from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.base import Command, SandboxSpec, Upload
 from benchflow_workers.sandbox.recorded import RecordedSandboxes
 from benchflow_workers.testing import ScriptedSandboxes
-from tests.ledgers import until
+from tests.waiting import until
 
 
 class Scene:

@@ -14,7 +14,8 @@ from benchflow_client.ledger.base import JobState
 from benchflow_client.schema.trial import Receipt
 from benchflow_workers.leftovers import Leftovers
 from benchflow_workers.reconciler import GATHER_GRACE_S, UNCLAIMED_S, Reconciler
-from tests.stations import Station, until
+from tests.stations import Station
+from tests.waiting import until
 
 
 def reconciler(
