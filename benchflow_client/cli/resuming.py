@@ -9,6 +9,7 @@ from typing import Any
 from benchflow_client.plan.retry import Choice, Decision
 from benchflow_client.report import Column, Line, Report, Row, Table
 from benchflow_client.schema.summary import Summary
+from benchflow_client.schema.trial import SCORED
 from benchflow_client.wording import plural
 
 _LISTED = 20  # trials of a kind; `--json` of a dry run has all
@@ -19,13 +20,18 @@ def choice_report(choice: Choice) -> Report:
     again = [decision for decision in choice.decisions if decision.is_again]
     kept = [decision for decision in choice.decisions if not decision.is_again]
     # Those without a verdict first: they are the ones a person may want otherwise.
-    kept.sort(key=lambda decision: decision.outcome in {"passed", "failed"})
+    kept.sort(key=lambda decision: decision.outcome in SCORED)
     text = f"{choice.plan.job}: {plural(len(kept), 'finished trial')} kept, {len(again)} to run"
     columns = (Column(), Column(shrink=2), Column(shrink=1), Column(), Column(shrink=3))
     rows = (*_rows(choice, again, "run"), *_rows(choice, kept, "keep"))
     left_out = max(0, len(again) - _LISTED) + max(0, len(kept) - _LISTED)
     more = (Line(f"{plural(left_out, 'more trial')}: bench run ... --dry-run --json", tone="dim"),)
-    return (Line(text, label="resume"), Table(columns, rows), *(more if left_out else ()))
+    return (
+        Line(text, label="resume"),
+        Table(columns, rows),
+        *(more if left_out else ()),
+        *_advice(choice, kept),
+    )
 
 
 def choice_data(choice: Choice) -> dict[str, Any]:
@@ -56,6 +62,17 @@ def resumed_report(choice: Choice, summary: Summary) -> Report:
     ran = choice.n_ended(outcomes)
     text = f"Resumed job {choice.plan.job}: {plural(choice.n_kept, 'finished trial')} reused, {ran} ran now"
     return (Line(text if choice.again else f"{text}; these are the earlier results"),)
+
+
+def _advice(choice: Choice, kept: Sequence[Decision]) -> Iterator[Line]:
+    """Say how to run what is kept without a verdict: the task is at fault, or it was not asked for."""
+    codes = sorted({decision.code or decision.outcome for decision in kept if decision.outcome not in SCORED})
+    if codes:
+        words = " ".join(f"--retry {code}" for code in codes)
+        yield Line(
+            f"kept without a verdict; to run it all the same: bench resume {choice.plan.job} {words}",
+            tone="dim",
+        )
 
 
 def _rows(choice: Choice, decisions: Sequence[Decision], verb: str) -> Iterator[Row]:

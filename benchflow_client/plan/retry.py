@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from benchflow_client.catalog.failures import FAILURES
@@ -28,6 +28,7 @@ class Decision:
     index: int
     is_again: bool  # it runs; else its result is kept
     outcome: str  # how it had ended; empty = it had not
+    code: str  # failure code it had ended with; empty = none
     reason: str  # why, for people
 
 
@@ -76,7 +77,9 @@ def choose(
     check_words(what)
     finished = {receipt.trial_index: receipt for receipt in receipts}
     decisions = (
-        _decision(finished[index], what) if index in finished else _unfinished(plan, index, began)
+        _decision(finished[index], is_again=_is_wanted(finished[index], what))
+        if index in finished
+        else _unfinished(plan, index, began)
         for index in range(plan.size)
     )
     return Choice(plan, tuple(decisions))
@@ -86,9 +89,7 @@ def keep_finished(plan: Plan, receipts: Iterable[Receipt]) -> Choice:
     """Let only the trials run that have not finished."""
     finished = {receipt.trial_index: receipt for receipt in receipts}
     decisions = (
-        Decision(index, is_again=False, outcome=finished[index].outcome, reason=finished[index].outcome)
-        if index in finished
-        else _unfinished(plan, index, ())
+        _decision(finished[index], is_again=False) if index in finished else _unfinished(plan, index, ())
         for index in range(plan.size)
     )
     return Choice(plan, tuple(decisions))
@@ -149,23 +150,18 @@ def _is_wanted(receipt: Receipt, what: Sequence[str]) -> bool:
 
 def _unfinished(plan: Plan, index: int, began: Collection[str]) -> Decision:
     reason = "interrupted" if plan.trial(index).id in began else "never started"
-    return Decision(index, is_again=True, outcome="", reason=reason)
+    return Decision(index, is_again=True, outcome="", code="", reason=reason)
 
 
-def _decision(receipt: Receipt, what: Sequence[str]) -> Decision:
-    is_again = _is_wanted(receipt, what)
-    return Decision(
-        receipt.trial_index, is_again, receipt.outcome, "; ".join(_reasons(receipt, what, is_again=is_again))
-    )
+def _decision(receipt: Receipt, *, is_again: bool) -> Decision:
+    return Decision(receipt.trial_index, is_again, receipt.outcome, receipt.code, _reason(receipt))
 
 
-def _reasons(receipt: Receipt, what: Sequence[str], *, is_again: bool) -> Iterator[str]:
+def _reason(receipt: Receipt) -> str:
+    """Say how a trial had ended."""
     kind = FAILURES.get(receipt.code)
-    if receipt.reward is not None and receipt.outcome in SCORED:
-        yield f"{receipt.outcome}, reward {receipt.reward:g}"
-    elif kind is not None:
-        yield f"{kind.label} ({receipt.code})"
-    else:
-        yield receipt.code or receipt.outcome.replace("_", " ")
-    if not is_again and receipt.outcome not in SCORED:
-        yield "not asked for" if what else f"a fault of the task, would repeat: --retry {receipt.code}"
+    if receipt.outcome in SCORED and receipt.reward is not None:
+        return f"{receipt.outcome}, reward {receipt.reward:g}"
+    if kind is not None:
+        return f"{kind.label} ({receipt.code})"
+    return receipt.code or receipt.outcome.replace("_", " ")
