@@ -48,6 +48,10 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         "benchflow_client.cli.limits",
         (("limits", "Show or change what the fleet may use at once."),),
     ),
+    "Chaos": (
+        "benchflow_client.cli.chaos",
+        (("chaos", "Hurt a job of its own, touch nothing you do not name, and check that nothing is lost."),),
+    ),
     "Sandboxes": (
         "benchflow_client.cli.sandboxes",
         (("sandboxes", "List, audit or clean the fleet's sandboxes."),),
