@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
 from celery import Celery
+from kombu.messaging import Producer
 
 from benchflow_client.broker import BROKER_ERRORS, CONTROL_QUEUE, SUMMARY, TRIAL, queue_depth
 from benchflow_client.errors import BrokerError, JobExistsError
@@ -175,7 +176,9 @@ class Dispatcher:
         try:
             self._app.backend.set_chord_size(group_id, len(indices))
             count = self._ledger.reopen(job, indices, group_id=group_id)
-            if 0 < count < len(indices):
+            if count == 0:
+                self._app.backend.delete(self._app.backend.get_key_for_group(group_id, ".s"))
+            elif count < len(indices):
                 self._app.backend.set_chord_size(group_id, count)
         except BROKER_ERRORS as error:
             raise _refused(error) from error
@@ -233,30 +236,31 @@ class Dispatcher:
 
     def publish(self, header: JobHeader, plan: Plan, indices: Iterable[int]) -> None:
         """Send the messages of trials; sending one twice is harmless."""
-        body = self._body(header)
-        try:
-            with self._app.producer_pool.acquire(block=True, timeout=30) as producer:
-                for index in indices:
-                    self._app.send_task(
-                        TRIAL,
-                        args=(header.job, index, SCHEMA_VERSION),
-                        queue=header.queue,
-                        task_id=plan.trial(index).id,
-                        group_id=header.group_id,
-                        group_index=index,
-                        chord=body,
-                        argsrepr=short_args(plan, plan.trial(index)),
-                        kwargsrepr="",
-                        ignore_result=True,
-                        add_to_parent=False,
-                        producer=producer,
-                    )
-        except BROKER_ERRORS as error:
-            raise _refused(error) from error
+        body, chosen = self._body(header), tuple(indices)
+
+        def send(producer: Producer) -> None:
+            for index in chosen:
+                self._app.send_task(
+                    TRIAL,
+                    args=(header.job, index, SCHEMA_VERSION),
+                    queue=header.queue,
+                    task_id=plan.trial(index).id,
+                    group_id=header.group_id,
+                    group_index=index,
+                    chord=body,
+                    argsrepr=short_args(plan, plan.trial(index)),
+                    kwargsrepr="",
+                    ignore_result=True,
+                    add_to_parent=False,
+                    producer=producer,
+                )
+
+        self._send(send)
 
     def gather(self, header: JobHeader) -> None:
         """Publish the chord's body by itself; running it twice is harmless."""
-        try:
+
+        def send(producer: Producer) -> None:
             self._app.send_task(
                 SUMMARY,
                 args=(None, header.job),
@@ -266,9 +270,10 @@ class Dispatcher:
                 kwargsrepr="",
                 ignore_result=True,
                 add_to_parent=False,
+                producer=producer,
             )
-        except BROKER_ERRORS as error:
-            raise _refused(error) from error
+
+        self._send(send)
 
     def gather_if_finished(self, header: JobHeader) -> bool:
         """Publish the chord's body when every trial has a receipt; returns whether it did."""
@@ -302,6 +307,24 @@ class Dispatcher:
         """Return how many messages wait in a queue."""
         try:
             return queue_depth(self._app, queue)
+        except BROKER_ERRORS as error:
+            raise _refused(error) from error
+
+    def _send(self, send: Callable[[Producer], None]) -> None:
+        """Publish by a producer of the pool, or by one of its own where that one is broken.
+
+        Raises:
+            BrokerError: The broker took not all of it.
+        """
+        try:
+            try:
+                with self._app.producer_pool.acquire(block=True, timeout=30) as producer:
+                    send(producer)
+            except AttributeError:
+                # kombu 5.7: after a restart of Redis a producer of the pool may hold a channel without
+                # a connection (`Channel.connection is None`). Can go when its test passes without.
+                with self._app.connection_for_write() as connection:
+                    send(self._app.amqp.Producer(connection, auto_declare=False))
         except BROKER_ERRORS as error:
             raise _refused(error) from error
 

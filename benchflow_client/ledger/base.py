@@ -332,6 +332,7 @@ class Ledger(Protocol):
 
         Returns:
             How many trials wait again; 0 = the job is not closed, or none had a receipt.
+            The same answer when the call is repeated with the same group.
         """
         ...
 

@@ -29,8 +29,11 @@ for _, text in ipairs(ARGV) do
   if redis.call('HSETNX', R, receipt[1], text) == 1 then
     redis.call('HINCRBY', H, 'outcome:' .. receipt[2], 1)
     if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', receipt[3]) end
-    settle(text_of(receipt[7]), text_of(receipt[8]), text_of(receipt[6]))
-    redis.call('HINCRBY', H, 'admitted', 1)
+    -- One of which no attempt was made has neither started nor cost anything.
+    if receipt[5] > 0 then
+      settle(text_of(receipt[7]), text_of(receipt[8]), text_of(receipt[6]))
+      redis.call('HINCRBY', H, 'admitted', 1)
+    end
   end
 end
 redis.call('HSET', H, 'last_finished_at', now)
@@ -85,7 +88,11 @@ return 1
 REOPEN = (
     PRELUDE
     + """
-if state ~= 'closed' then return 0 end
+if state ~= 'closed' then
+  -- A call whose answer was lost comes again.
+  local h = redis.call('HMGET', H, 'group_id', 'reopened')
+  return h[1] == ARGV[2] and tonumber(h[2] or 0) or 0
+end
 local count = 0
 for k = 3, #ARGV do
   local text = redis.call('HGET', R, ARGV[k])
@@ -104,7 +111,7 @@ for k = 3, #ARGV do
   end
 end
 if count == 0 then return 0 end
-redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[2], 'streak', 0)
+redis.call('HSET', H, 'state', 'open', 'group_id', ARGV[2], 'reopened', count, 'streak', 0)
 redis.call('HSET', H, 'first_fence', redis.call('HGET', H, 'last_fence') or 0)
 redis.call('SADD', O, ARGV[1])
 redis.call('HDEL', H, 'cancelled_by', 'cancel_reason', 'stop_cause', 'stop_code')

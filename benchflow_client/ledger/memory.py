@@ -227,9 +227,7 @@ class MemoryLedger:
         """Let finished trials of a closed job wait again, under a new chord."""
         with self._lock:
             known = self._jobs.get(job)
-            if known is None or known.state is not JobState.CLOSED:
-                return 0
-            return known.reopen(indices, group_id, self._clock())
+            return 0 if known is None else known.reopen(indices, group_id, self._clock())
 
     def sweep(self, job: str, *, limit: int) -> int:
         """Commit a receipt for trials that nobody holds, of a job that ends early."""

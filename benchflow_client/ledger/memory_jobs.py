@@ -57,6 +57,7 @@ class Job:
     streak: tuple[str, int] = ("", 0)
     first_fence: int = 0  # fences of reopened trials go on from here
     last_fence: int = 0
+    reopened: int = 0  # trials of the last reopening
 
     @property
     def in_flight(self) -> int:
@@ -100,9 +101,12 @@ class Job:
         self.cursors.update(dict.fromkeys(range(len(self.header.lanes)), self.header.total))
         new = [receipt for receipt in receipts if receipt.trial_index not in self.receipts]
         for receipt in new:
-            self.settle(receipt)
             self.receipts[receipt.trial_index] = receipt
-        self.count_started(len(new))
+        # One of which no attempt was made has neither started nor cost anything.
+        begun = [receipt for receipt in new if receipt.attempts > 0]
+        for receipt in begun:
+            self.settle(receipt)
+        self.count_started(len(begun))
         self.returned = {index: now for index in range(self.header.total) if index not in self.receipts}
         self.last_finished_at = now if receipts else 0.0
 
@@ -182,7 +186,9 @@ class Job:
         return out
 
     def reopen(self, indices: Sequence[int], group_id: str, now: float) -> int:
-        """Let finished trials of the closed job wait again; returns how many."""
+        """Let finished trials of a closed job wait again; returns how many."""
+        if self.state is not JobState.CLOSED:
+            return self.reopened if group_id == self.header.group_id else 0
         dropped = [index for index in indices if self.receipts.pop(index, None) is not None]
         if not dropped:
             return 0
@@ -194,8 +200,8 @@ class Job:
         self.header = replace(self.header, group_id=group_id, epoch=self.header.epoch + 1)
         self.state, self.cancelled_by, self.cancel_reason = JobState.OPEN, "", ""
         self.stop_cause, self.stop_code, self.streak = "", "", ("", 0)
-        self.first_fence = self.last_fence
-        return len(dropped)
+        self.first_fence, self.reopened = self.last_fence, len(dropped)
+        return self.reopened
 
     def sweep(self, limit: int, now: float) -> int:
         """Finish trials that nobody holds, when the job ends early; returns how many."""

@@ -153,7 +153,7 @@ class RedisLedger:
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
         """Ask to execute a trial."""
         status, fence, attempt, receipt, *group_id = self._run(
-            "CLAIM", job, index, owner, int(ttl_s * MS), max_attempts
+            "CLAIM", job, index, owner, int(ttl_s * MS), max_attempts, secrets.token_hex(8)
         )
         return Claim(
             ClaimStatus(status),

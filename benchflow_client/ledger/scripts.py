@@ -83,7 +83,7 @@ end
 """
 
 # A message for a fresh trial: a Redis that came back without its last second does not know that it
-# released it. ARGV: index, owner, ttl ms, max attempts. Returns status, fence, attempt, receipt, group id.
+# released it. ARGV: index, owner, ttl ms, max attempts, a word for this call. Returns status, fence, attempt, receipt, group id.
 CLAIM = (
     PRELUDE
     + """
@@ -106,8 +106,13 @@ local receipt = redis.call('HGET', R, i)
 if receipt then return {'finished', 0, 0, receipt} end
 if state == 'closed' then return {'unknown', 0, 0, ''} end
 local lease = redis.call('ZSCORE', L, i)
-if lease and tonumber(lease) > now then return {'busy', 0, 0, ''} end
 local record = T .. i
+if lease and tonumber(lease) > now then
+  -- A call whose answer was lost comes again; it holds what it was given.
+  local r = redis.call('HMGET', record, 'call', 'status', 'fence', 'attempts')
+  if r[1] ~= ARGV[5] then return {'busy', 0, 0, ''} end
+  return {r[2], tonumber(r[3]), tonumber(r[4] or 0), '', redis.call('HGET', H, 'group_id')}
+end
 if lease then
   settle_lost(i)
   redis.call('HSET', record, 'lost', 1)
@@ -145,8 +150,7 @@ local h = redis.call('HMGET', H, 'group_id', 'first_fence', 'last_fence')
 redis.call('HSETNX', record, 'fence', h[2] or 0)
 local fence = redis.call('HINCRBY', record, 'fence', 1)
 if fence > tonumber(h[3] or 0) then redis.call('HSET', H, 'last_fence', fence) end
-local is_counted = status == 'granted' and 1 or 0
-redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now, 'counted', is_counted)
+redis.call('HSET', record, 'owner', ARGV[2], 'phase', 'claimed', 'started', now, 'status', status, 'call', ARGV[5])
 redis.call('ZADD', L, now + ttl, i)
 return {status, fence, attempts, '', h[1]}
 """
@@ -184,7 +188,7 @@ redis.call('ZREM', L, i)
 if ARGV[5] == '1' then settle(ARGV[6], ARGV[7], ARGV[8]) else settle_lost(i) end
 if ARGV[9] ~= '' then redis.call('HINCRBY', H, 'retry:' .. ARGV[9], 1) end
 if ARGV[3] == 'drain' then
-  if redis.call('HGET', record, 'counted') == '1' then
+  if redis.call('HGET', record, 'status') == 'granted' then
     local left = redis.call('HINCRBY', record, 'attempts', -1)
     if left > 0 then redis.call('HINCRBY', H, 'retried', -1) end
   end

@@ -363,6 +363,7 @@ def test_trials_that_run_again_have_a_chord_of_their_own(
     header = header_of(plan)
     dispatcher.open(header, plan)
     assert dispatcher.reopen(plan.job, plan, [0]) == 0
+    assert chord_sizes(client) == {4}
     for index in range(3):
         finish(ledger, plan.job, index)
     ledger.close_job(plan.job)

@@ -356,7 +356,7 @@ def test_ping_answers(ledger: Ledger) -> None:
     [
         ("redis://127.0.0.1:1/0", "127.0.0.1:1"),
         ("redis://:secret@127.0.0.1:1/0", "connection refused"),
-        ("http://x", "not understood"),
+        ("http://x", "must name a Redis"),
     ],
 )
 def test_unreachable_ledger_says_where_and_what_to_do_and_no_password(url: str, said: str) -> None:

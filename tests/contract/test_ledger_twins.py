@@ -195,7 +195,9 @@ class Twins(RuleBasedStateMachine):
         before = self.progress(name)
         indices = [pick % (before.header.total + 1) for pick in dropped]
         group = f"g-{name}-{before.header.epoch + 1}"
-        if self.both(lambda ledger: ledger.reopen(name, indices, group_id=group)):
+        count = self.both(lambda ledger: ledger.reopen(name, indices, group_id=group))
+        assert self.both(lambda ledger: ledger.reopen(name, indices, group_id=group)) == count
+        if count:
             for index in indices:
                 self.seen[name].kept.pop(index, None)
 
