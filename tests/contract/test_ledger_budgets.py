@@ -219,3 +219,21 @@ def test_a_stopped_job_can_still_be_cancelled(ledger: Ledger) -> None:
 
     assert ledger.cancel("j", by="ana", reason="")
     assert ledger.renew("j", 1, fence=1, ttl_s=TTL_S) is RenewStatus.CANCELLED
+
+
+def test_a_restored_job_has_spent_what_its_trials_did_and_nothing_for_those_not_started(
+    ledger: Ledger,
+) -> None:
+    done = [
+        Receipt(0, "passed", 1.0, "", 1, 2.5, 0.5, 100, "x"),
+        Receipt(1, "failed", 0.0, "", 2, 1.5, None, None, "x"),
+        Receipt(2, "not_started", None, "", 0, 0.0, None, None, ""),
+        Receipt(3, "cancelled", None, "", 0, 0.0, None, None, ""),
+    ]
+
+    ledger.restore_job(job(total=6, trials=3), done)
+    ledger.resume("j")
+
+    spent = Spent(cost_usd=0.5, tokens=100, sandbox_s=4.0, trials=2, unknown_cost=1, unknown_tokens=1)
+    assert ledger.progress("j").spent == spent
+    assert release(ledger, "j", limit=9) == [4]
