@@ -240,12 +240,14 @@ class Client:
         Raises:
             JobNotFoundError: The store has no such job.
         """
-        fleet = self._access.start(slots)
-        if name in fleet.ledger.jobs():
-            return JobHandle(name, fleet)
-        ended = find_ended(name, fleet.store, fleet.ledger)
-        begin(fleet, ended, keep_finished(ended.plan, ended.receipts), owner=self.settings.user)
-        return JobHandle(name, fleet)
+        job = self._access.job_name(name, None)
+        _, ledger = self._access.look(None)
+        if ledger is not None and job in ledger.jobs():
+            return self.job(job)
+        ended = self._ended(job, None)
+        choice = keep_finished(ended.plan, ended.receipts)
+        begin(self._access.start(slots), ended, choice, owner=self.settings.user)
+        return self.job(job)
 
     def stored_job(self, name: str) -> JobHandle | StoredJob:
         """Return a job to read: from its fleet, or from the jobs folder where no fleet runs.
@@ -339,7 +341,7 @@ class Client:
     def _likely_sandbox(self, spec: JobSpec) -> str:
         """Return the kind of sandbox without starting a fleet to ask its workers."""
         if spec.sandbox == "auto" and self.is_embedded:
-            return AUTO_ORDER[0] if docker_listens() else AUTO_ORDER[-1]
+            return AUTO_ORDER[0] if docker_listens(settings_module.docker_address()) else AUTO_ORDER[-1]
         workers = [] if spec.sandbox != "auto" else self._access.connect(spec).ledger.workers()
         return best_sandbox(spec, workers)
 

@@ -113,6 +113,12 @@ def _user(environ: Mapping[str, str]) -> str:
         return f"uid-{os.getuid()}"
 
 
+def docker_address(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return where a worker of this process's variables looks for Docker; None = the default socket."""
+    source = os.environ if environ is None else environ
+    return source.get("BENCHFLOW_DOCKER_HOST") or source.get("DOCKER_HOST") or None
+
+
 def process_environ() -> dict[str, str]:
     """Return this process's variables, for a worker it starts on the same machine."""
     return dict(os.environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.errors import WorkerError
@@ -11,6 +12,8 @@ from benchflow_client.ledger.base import WorkerRecord
 from benchflow_client.schema.job import JobSpec
 
 _DOCKER_SOCKET = "/var/run/docker.sock"
+_DOCKER_PORT = 2375
+_PROBE_S = 2.0
 
 
 def best_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> str:
@@ -40,7 +43,20 @@ def check_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> None:
         )
 
 
-def docker_listens() -> bool:
-    """Return whether somebody answers at Docker's usual socket, and lets this user in."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(_DOCKER_SOCKET) == 0
+def docker_listens(address: str | None) -> bool:
+    """Return whether somebody answers where Docker should, and lets this user in.
+
+    Args:
+        address: `unix://` or `tcp://` address; None = the usual socket. Workers take no other kind.
+    """
+    url = urlsplit(address or f"unix://{_DOCKER_SOCKET}")
+    try:
+        if url.scheme == "unix":
+            with socket.socket(socket.AF_UNIX) as probe:
+                return probe.connect_ex(url.path) == 0
+        if url.scheme == "tcp" and url.hostname:
+            with socket.create_connection((url.hostname, url.port or _DOCKER_PORT), timeout=_PROBE_S):
+                return True
+    except (OSError, ValueError):
+        return False
+    return False

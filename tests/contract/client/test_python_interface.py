@@ -184,6 +184,9 @@ def test_commands_read_what_a_stopped_fleet_left(bench: Any, tasks: Path, home: 
     (home / "jobs/mine/summary.json").unlink()
     (row,) = json.loads(bench("jobs", "--json").out)
     assert (row["state"], row["total"]) == ("stopped", 2)
+    for command in (("cancel", name), ("cancel", f"{name}.one.nop.1"), ("pause", name)):
+        done = bench(*command)
+        assert (done.code, f"bench resume {name}" in done.err) == (0, True)
 
 
 def test_a_detached_job_goes_on_and_others_find_its_fleet(tasks: Path, home: Path) -> None:
@@ -295,6 +298,21 @@ def test_a_draft_without_a_fleet_starts_none(tasks: Path, home: Path) -> None:
             client.draft(spec(home / "nothing"))
 
     assert not (home / "jobs").exists()
+
+
+def test_a_dry_run_guesses_the_sandbox_that_the_run_then_takes(
+    bench: Any, tasks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker may listen at its usual place: what counts is where this user's workers look for it."""
+    auto = ("run", tasks, "--agent", "nop", "--job-name", "guessed")
+    monkeypatch.delenv("BENCHFLOW_DOCKER_HOST")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no.sock")
+
+    guessed = json.loads(bench(*auto, "--dry-run", "--json").out)
+    bench(*auto)
+
+    taken = json.loads((home / "jobs/guessed/plan.json").read_text())
+    assert (guessed["sandbox"], taken["sandbox"]) == ("local", "local")
 
 
 def test_evidence_is_the_first_message_of_each_cause(tasks: Path, configured: Any) -> None:

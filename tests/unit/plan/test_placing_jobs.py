@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import WorkerRecord
-from benchflow_client.plan.placing import best_sandbox, check_sandbox
+from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
 from benchflow_client.schema.job import JobSpec
 
 
@@ -38,3 +41,22 @@ def test_kind_that_an_embedded_fleet_cannot_run_is_refused_with_what_works() -> 
     assert "What works here: local, null" in caught.value.hint
     check_sandbox(spec("auto"), [worker("local")])
     check_sandbox(spec("local"), [worker("local")])
+
+
+def test_docker_is_there_where_somebody_answers_at_its_address(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = str(tmp_path / "docker.sock")
+    with socket.socket(socket.AF_UNIX) as server, socket.create_server(("127.0.0.1", 0)) as tcp:
+        server.bind(path)
+        assert not docker_listens(f"unix://{path}")  # bound, and nobody listens
+        server.listen()
+        port = tcp.getsockname()[1]
+
+        assert docker_listens(f"unix://{path}")
+        assert docker_listens(f"tcp://127.0.0.1:{port}")
+
+    assert not docker_listens(f"tcp://127.0.0.1:{port}")
+    for nowhere in ("no.sock", "file", "x" * 200):
+        assert not docker_listens(f"unix://{tmp_path}/{nowhere}")
+    for nothing in ("ssh://box", "tcp://", "tcp://127.0.0.1:port"):
+        assert not docker_listens(nothing)
