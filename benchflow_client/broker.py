@@ -77,6 +77,9 @@ _CONFIG: dict[str, Any] = {
     "worker_deduplicate_successful_tasks": False,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
+    # A channel that the broker closed (RabbitMQ does so when a trial outlasts its consumer_timeout) must not end
+    # the worker.
+    "broker_channel_error_retry": True,
     "result_backend_always_retry": True,
     "result_expires": LIFETIME_S,
     "result_chord_expires": LIFETIME_S,
@@ -108,6 +111,9 @@ _REDIS_CONFIG: dict[str, Any] = {
 _AMQP_CONFIG: dict[str, Any] = {
     "broker_transport_options": _AMQP_TRANSPORT,
     "broker_heartbeat": HEARTBEAT_S,
+    # Celery 5.7 would raise the count again from the thread of a trial, on the connection that another one reads:
+    # frames got mixed up and the connection was lost again. What comes twice is refused by the ledger anyway.
+    "worker_enable_prefetch_count_reduction": False,
 }
 
 

@@ -249,10 +249,10 @@ class RabbitNode:
         return f"amqp://{RABBIT_USER}:{password or self._password}@127.0.0.1:{self._port}/{vhost}"
 
     def empty(self) -> None:
-        """Delete the queues of all fleets that were here."""
-        with self._connection() as connection, connection.channel() as channel:
-            for name in (*KINDS, CONTROL_QUEUE):
-                channel.queue_delete(name)
+        """Remove the messages of fleets that were here; their queues stay, as clients of this process know them."""
+        for name in (*KINDS, CONTROL_QUEUE):
+            with self._connection() as connection, contextlib.suppress(amqp.NotFound):
+                connection.channel().queue_purge(name)
 
     @contextmanager
     def impatient(self, *, after_s: float) -> Generator[None, None, None]:
