@@ -160,6 +160,7 @@ def test_pages_have_blocks_to_run() -> None:
     assert counts == {
         "README.md": 2,
         "docs/agents.md": 2,
+        "docs/chaos.md": 1,
         "docs/python.md": 6,
         "docs/quickstart.md": 4,
         "docs/results.md": 1,
@@ -181,6 +182,7 @@ def test_the_code_of_a_page_runs_as_shown(name: str, tmp_path: Path) -> None:
         ("oracle", 1.0),
         ("nop", 0.0),
         ("hello_agent", 1.0),
+        ("chaos-agent", 1.0),
         ("first", 0.0),
     }
     assert results
