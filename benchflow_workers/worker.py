@@ -125,8 +125,9 @@ def _check_broker(here: WorkerContext) -> None:
     here.ledger.ping()
     if version := check_rabbitmq(here.app):
         logger.warning(
-            "RabbitMQ %s breaks off after consumer_timeout (30 minutes unless rabbitmq.conf says otherwise) while a "
-            "trial runs: nothing is lost or repeated, but the worker connects anew. Set it above the longest trial.",
+            "RabbitMQ %s closes the channel of a worker whose trial takes longer than consumer_timeout, 30 minutes "
+            "unless rabbitmq.conf says otherwise: no trial is lost or repeated, but the worker connects anew and its "
+            "messages come again. Set it above the longest trial.",
             version, extra={"action": "consumer_timeout"},
         )  # fmt: skip
 

@@ -122,6 +122,14 @@ class WorkerFleet:
         done = subprocess.run(argv, env=self.environ, capture_output=True, timeout=START_S, check=False)
         return done.returncode == 0
 
+    def refused(self) -> tuple[int, str]:
+        """Start a worker that is expected to refuse; returns its exit code and what it says."""
+        argv = [sys.executable, "-m", "benchflow_workers", "worker", "--queues", f"{QUEUE},control"]
+        done = subprocess.run(
+            argv, env=self.environ, cwd=self.folder, capture_output=True, text=True, timeout=START_S, check=False
+        )
+        return done.returncode, done.stderr
+
     def name_of(self, process: subprocess.Popen[bytes]) -> str:
         return f"{os.uname().nodename}/{process.pid}"
 
