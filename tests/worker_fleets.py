@@ -126,7 +126,13 @@ class WorkerFleet:
         """Start a worker that is expected to refuse; returns its exit code and what it says."""
         argv = [sys.executable, "-m", "benchflow_workers", "worker", "--queues", f"{QUEUE},control"]
         done = subprocess.run(
-            argv, env=self.environ, cwd=self.folder, capture_output=True, text=True, timeout=START_S, check=False
+            argv,
+            env=self.environ,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
         )
         return done.returncode, done.stderr
 
@@ -170,9 +176,7 @@ class WorkerFleet:
 
 
 @contextmanager
-def worker_fleet(
-    folder: Path, url: str, *, broker: str | None = None
-) -> Generator[WorkerFleet, None, None]:
+def worker_fleet(folder: Path, url: str, *, broker: str | None = None) -> Generator[WorkerFleet, None, None]:
     """Empty the database, and end every worker afterwards.
 
     Args:

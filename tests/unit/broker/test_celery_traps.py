@@ -103,7 +103,7 @@ def test_messages_are_never_revoked() -> None:
     assert calls == []
 
 
-@pytest.mark.parametrize("pool", ["prefork", "gevent", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
 def test_celerys_own_worker_command_is_refused(pool: str, tmp_path: Path) -> None:
     """Its pools lose or repeat trials, and it announces no worker: `bench worker` is the one way."""
     command = [sys.executable, "-m", "celery", "-A", "benchflow_workers.app:app", "worker", "--pool", pool]
