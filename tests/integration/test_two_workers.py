@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 import uuid
 
+from benchflow_client.broker import make_app, queue_depth
 from benchflow_client.ledger.base import JobState
+from tests.brokers import either_broker, repeat_messages
 from tests.waiting import until
 from tests.worker_fleets import CLOSES_S, QUEUE, WorkerFleet
 
 
+@either_broker
 def test_two_workers_share_a_job_and_count_every_trial_once(fleet: WorkerFleet) -> None:
     first, second = fleet.start(exec_s=0.1), fleet.start(exec_s=0.1)
 
@@ -28,6 +30,7 @@ def test_two_workers_share_a_job_and_count_every_trial_once(fleet: WorkerFleet) 
     assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
 
 
+@either_broker
 def test_job_outlives_a_worker_that_is_killed(fleet: WorkerFleet) -> None:
     doomed, _ = fleet.start(exec_s=0.5), fleet.start(exec_s=0.5)
     with fleet.client() as client:
@@ -49,6 +52,7 @@ def test_job_outlives_a_worker_that_is_killed(fleet: WorkerFleet) -> None:
     assert time.monotonic() - killed_at < CLOSES_S
 
 
+@either_broker
 def test_worker_that_is_told_to_stop_gives_its_trials_back_within_seconds(fleet: WorkerFleet) -> None:
     """Its trials would take an hour; another worker runs them at once, and it costs them no attempt."""
     leaving = fleet.start(exec_s=3600)
@@ -66,6 +70,7 @@ def test_worker_that_is_told_to_stop_gives_its_trials_back_within_seconds(fleet:
     assert fleet.name_of(leaving) not in {worker.name for worker in fleet.ledger.workers()}
 
 
+@either_broker
 def test_job_can_be_cancelled_by_another_client(fleet: WorkerFleet) -> None:
     fleet.start(exec_s=3600)
     with fleet.client() as client:
@@ -81,6 +86,7 @@ def test_job_can_be_cancelled_by_another_client(fleet: WorkerFleet) -> None:
     assert handle.progress().cancelled_by == "li"
 
 
+@either_broker
 def test_job_submitted_before_any_worker_exists_is_picked_up(fleet: WorkerFleet) -> None:
     """The client is gone when the first worker comes."""
     with fleet.client() as client:
@@ -92,32 +98,25 @@ def test_job_submitted_before_any_worker_exists_is_picked_up(fleet: WorkerFleet)
         assert fleet.closed(client.job(name)).unscored == 6
 
 
+@either_broker
 def test_message_that_comes_three_times_is_counted_once(fleet: WorkerFleet) -> None:
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=12, concurrency=12))
-        messages = fleet.redis.lrange(QUEUE, 0, -1)
-        assert len(messages) == 12
-        for _ in range(2):
-            fleet.redis.lpush(QUEUE, *map(retagged, messages))
+        assert repeat_messages(fleet.broker or fleet.url, ledger_url=fleet.url, queue=QUEUE, times=2) == 36
 
         fleet.start(exec_s=0.05)
         fleet.start(exec_s=0.05)
         summary = fleet.closed(handle)
 
-        until(lambda: fleet.redis.llen(QUEUE) == 0 and fleet.redis.hlen("unacked") == 0, seconds=30)
+        with make_app(fleet.broker or fleet.url, ledger_url=fleet.url) as app:
+            until(lambda: queue_depth(app, QUEUE) == 0 and fleet.redis.hlen("unacked") == 0, seconds=30)
 
     assert summary.unscored == 12
     assert len(fleet.receipts(handle)) == 12
     assert handle.progress().state is JobState.CLOSED
 
 
-def retagged(message: bytes) -> str:
-    """Return a copy of a message as the broker would deliver it a second time."""
-    copy = json.loads(message)
-    copy["properties"]["delivery_tag"] = str(uuid.uuid4())
-    return json.dumps(copy)
-
-
+@either_broker
 def test_job_whose_chord_is_lost_is_gathered_by_a_worker(fleet: WorkerFleet) -> None:
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=6, concurrency=6))
@@ -130,12 +129,13 @@ def test_job_whose_chord_is_lost_is_gathered_by_a_worker(fleet: WorkerFleet) -> 
         assert fleet.closed(handle).unscored == 6
 
 
-def test_thousand_trials_open_no_channel_and_their_messages_stay_small(fleet: WorkerFleet) -> None:
-    fleet.start(exec_s=3600, slots=1)
+def test_thousand_trials_are_a_few_small_messages_and_open_no_channel(fleet: WorkerFleet) -> None:
+    """However large the job, the broker holds what its workers can take soon: 8 slots, 10 messages."""
+    fleet.start(exec_s=3600, slots=8)
     with fleet.client() as client:
         client.submit(fleet.spec(tries=1000, concurrency=1000))
 
-        until(lambda: fleet.redis.llen(QUEUE) + fleet.redis.hlen("unacked") == 1000, seconds=30)
+        until(lambda: (fleet.redis.llen(QUEUE), fleet.redis.hlen("unacked")) == (2, 8), seconds=30)
         channels = [channel.decode() for channel in fleet.redis.pubsub_channels()]
         largest = max(map(len, fleet.redis.lrange(QUEUE, 0, -1)))
 
