@@ -262,3 +262,10 @@ def test_restored_job_without_receipts_has_finished_nothing(ledger: Ledger) -> N
     ledger.restore_job(header(), [])
 
     assert ledger.progress("j").last_finished_at == 0.0
+
+
+def test_trials_above_the_cap_wait_for_it_and_the_others_for_slots(ledger: Ledger) -> None:
+    ledger.open_job(capped(trials=2))
+    release(ledger, "j", limit=9)
+
+    assert dict(ledger.waiting("j", BIG)) == {Cause.TRIALS: 4, Cause.SLOTS: 2}

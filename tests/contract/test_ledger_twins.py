@@ -428,7 +428,7 @@ def test_any_order_of_steps_has_the_same_answers_on_redis_and_in_memory(
     run_state_machine_as_test(
         Twins,
         settings=settings(
-            max_examples=examples or 60,
+            max_examples=examples or 40,
             stateful_step_count=60 if examples else 40,
             derandomize=not examples,
             database=None,
