@@ -7,7 +7,8 @@ The rules, in this order; the first that says no is what a trial waits for:
 3. every bucket of the trial (sandbox kind, provider, model) is below its limits;
 4. the queue has room: about 1.25 messages per slot of its live workers;
 5. among jobs that could go on, the higher priority wins, then the smaller number of
-   trials in flight per weight, then the older job.
+   trials in flight per weight, then the one whose last trial was admitted longer ago,
+   then the older job.
 
 A job with little left counts `SMALL_JOB_BOOST` times its weight: a small job behind a
 big one, and the last trials of a big one, end soon, while the others keep a share.

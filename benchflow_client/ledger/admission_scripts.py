@@ -14,7 +14,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local FIELDS = {'state', 'queue', 'total', 'concurrency', 'weight', 'priority', 'width', 'lanes', 'budget',
   'created_at', 'group_id', 'admitted', 'retrying', 'spent_usd', 'spent_tokens', 'spent_s', 'max_usd',
-  'max_tokens', 'max_s', 'settled', 'deadline_at'}
+  'max_tokens', 'max_s', 'settled', 'deadline_at', 'served'}
 local limits = {}
 for k, value in ipairs(redis.call('HGETALL', KEYS[2])) do
   if k % 2 == 1 then limits[#limits + 1] = value else limits[limits[#limits]] = cjson.decode(value) end
@@ -30,7 +30,8 @@ local function load(name)
   for k, field in ipairs(FIELDS) do j[field] = values[k] or nil end
   if not j.state then return nil end
   for _, field in ipairs({'total', 'concurrency', 'weight', 'priority', 'width', 'created_at', 'admitted', 'retrying',
-    'spent_usd', 'spent_tokens', 'spent_s', 'max_usd', 'max_tokens', 'max_s', 'settled', 'deadline_at'}) do
+    'spent_usd', 'spent_tokens', 'spent_s', 'max_usd', 'max_tokens', 'max_s', 'settled', 'deadline_at',
+    'served'}) do
     j[field] = tonumber(j[field] or nil)
   end
   j.lanes = cjson.decode(j.lanes or '[[]]')
@@ -212,6 +213,8 @@ local function goes_before(a, b, room)
   if a.priority ~= b.priority then return a.priority > b.priority end
   local left, right = share(a, room), share(b, room)
   if left ~= right then return left < right end
+  local mine, theirs = a.served or 0, b.served or 0
+  if mine ~= theirs then return mine < theirs end
   if a.created_at ~= b.created_at then return a.created_at < b.created_at end
   return a.name < b.name
 end
@@ -223,13 +226,13 @@ ADMIT = (
     _RULES
     + """
 local queue, room, limit, only = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local jobs, out, stopped, in_flight = {}, {}, {}, 0
+local jobs, out, stopped, in_flight, turn = {}, {}, {}, 0, 0
 for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
   local j = load(name)
   if j then
     if has_limits then count_live(j) end
     if j.queue == queue then
-      in_flight = in_flight + j.in_flight
+      in_flight, turn = in_flight + j.in_flight, math.max(turn, j.served or 0)
       if j.state == 'open' and j.waiting > 0 then jobs[#jobs + 1] = j end
     end
   end
@@ -255,6 +258,7 @@ local function start(j, i)
     j.admitted = redis.call('HINCRBY', j.base, 'admitted', 1)
   end
   redis.call('ZADD', j.base .. ':released', now, i)
+  redis.call('HSET', j.base, 'served', j.served)
   take_limits(j, lane)
   out[#out + 1] = {j.name, j.group_id, i}
 end
@@ -266,6 +270,8 @@ while #jobs > 0 and #out < limit do
   local i, why = choose(j)
   if i and in_flight >= room then break end
   if i then
+    turn = turn + 1
+    j.served = turn
     if only == '' or only == j.name then start(j, i) end
     j.in_flight, j.waiting, in_flight = j.in_flight + 1, j.waiting - 1, in_flight + 1
     if j.waiting == 0 then table.remove(jobs, at) end

@@ -125,10 +125,14 @@ def admit(jobs: Mapping[str, Job], room: Room, look: Round, *, limit: int, only:
     in_flight = sum(job.in_flight for job in mine.values())
     open_jobs = {name: job for name, job in mine.items() if job.state is JobState.OPEN and job.waiting}
     ahead: Counter[str] = Counter()  # places that others deserve and the caller may not take
+    turns = {name: job.served for name, job in open_jobs.items()}
+    turn = max((job.served for job in mine.values()), default=0)
     taken: list[AdmittedTrial] = []
     stopped: list[str] = []
     while open_jobs and len(taken) < limit:
-        name = min(open_jobs, key=lambda name: _rank(name, open_jobs[name], ahead[name], room))
+        name = min(
+            open_jobs, key=lambda name: _rank(name, open_jobs[name], ahead[name], room=room, turn=turns[name])
+        )
         job = open_jobs[name]
         index, why = look.choose(job, ahead[name])
         if index is None:
@@ -137,7 +141,10 @@ def admit(jobs: Mapping[str, Job], room: Room, look: Round, *, limit: int, only:
             continue
         if in_flight >= room.messages:
             break
+        turn += 1
+        turns[name] = turn
         if only in {"", name}:
+            job.served = turn
             _start(job, index, look)
             taken.append(AdmittedTrial(name, job.header.group_id, index))
         else:
@@ -197,11 +204,11 @@ def _paces(limit: Limit) -> Iterable[tuple[str, float]]:
         yield "requests", 60.0 / limit.requests_per_min
 
 
-def _rank(name: str, job: Job, ahead: int, room: Room) -> tuple[int, float, float, str]:
+def _rank(name: str, job: Job, ahead: int, *, room: Room, turn: int) -> tuple[int, float, int, float, str]:
     unfinished = job.waiting + job.in_flight
     boost = SMALL_JOB_BOOST if unfinished <= room.messages * SMALL_JOB_ROUNDS else 1
     share = (job.in_flight + ahead) / (job.header.weight * boost)
-    return -job.header.priority, share, job.header.created_at, name
+    return -job.header.priority, share, turn, job.header.created_at, name
 
 
 def _stop(name: str, job: Job, why: str, *, ahead: int, stopped: list[str]) -> None:

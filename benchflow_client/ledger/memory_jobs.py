@@ -58,6 +58,7 @@ class Job:
     first_fence: int = 0  # fences of reopened trials go on from here
     last_fence: int = 0
     reopened: int = 0  # trials of the last reopening
+    served: int = 0  # when its last trial was admitted, in turns of its queue
 
     @property
     def in_flight(self) -> int:

@@ -56,6 +56,22 @@ def test_equal_jobs_share_a_queue_and_an_admitted_trial_names_its_chord(ledger: 
     assert {trial.group_id for trial in found.trials} == {"g-a", "g-b", "g-c"}
 
 
+def test_equal_jobs_come_to_equal_shares_where_places_cannot_be_halved(ledger: Ledger) -> None:
+    """The odd place goes to the job that was served longer ago, not always to the older one."""
+    for name in "ab":
+        ledger.open_job(job(name, total=100, concurrency=100))
+    queue = list(ledger.admit(Room("local", 5), limit=100).trials)
+    served: Counter[str] = Counter()
+    for _ in range(60):
+        done = queue.pop(0)
+        served[done.job] += 1
+        run_one(ledger, done.job, done.index)
+        queue += ledger.admit(Room("local", 5), limit=100).trials
+
+    assert len(queue) == 5
+    assert abs(served["a"] - served["b"]) <= 5
+
+
 def test_a_job_of_twice_the_weight_gets_twice_the_places(ledger: Ledger) -> None:
     ledger.open_job(job("a"))
     ledger.open_job(job("b", weight=2.0))
