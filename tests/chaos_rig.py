@@ -20,7 +20,7 @@ from benchflow_client.chaos.session import ChaosOptions, Secret, judge, listenin
 from benchflow_client.schema.job import JobSpec
 from tests.brokers import PrivateRedis
 from tests.forked_workers import ForkedWorker, WorkerSource
-from tests.stations import until
+from tests.waiting import until
 from tests.worker_fleets import WorkerFleet
 
 CANARY = Secret("CHAOS_CANARY", f"canary-{random.SystemRandom().getrandbits(96):024x}")

@@ -21,7 +21,6 @@ from benchflow_workers.admission import Admitter
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
-from tests.waiting import until as until
 from tests.worlds import World
 
 

@@ -12,7 +12,7 @@ from benchflow_client.chaos.faults import DELIVERIES
 from benchflow_client.chaos.mailbox import CHORD_PREFIX
 from benchflow_client.ledger import job_scripts
 from tests.chaos_rig import CLOSES_S, Battle, ChaosFleet, committed_twice
-from tests.stations import until
+from tests.waiting import until
 from tests.wire import Rule, Wire, sha_of, wire_to
 from tests.worlds import write_task
 

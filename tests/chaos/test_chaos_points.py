@@ -18,7 +18,7 @@ from benchflow_client.ledger import scripts
 from benchflow_client.store.layout import result_key
 from tests.chaos_rig import Battle, ChaosFleet, committed_twice
 from tests.forked_workers import ForkedWorker
-from tests.stations import until
+from tests.waiting import until
 from tests.wire import Rule, Wire, sha_of, wire_to
 from tests.worlds import write_task
 

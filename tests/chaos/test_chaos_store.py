@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 from benchflow_client.store.layout import result_key
 from tests.chaos_rig import CLOSES_S, Battle, ChaosFleet, battle_on, chaos_fleet
 from tests.forked_workers import WorkerSource
-from tests.stations import until
+from tests.waiting import until
 from tests.wire import wire_to
 
 DISK_BYTES = 4 << 20

@@ -24,17 +24,11 @@ from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.report import Check
+from tests.waiting import until
 
 Bench = Callable[..., Any]
 NULL = ("--agent", "nop", "--sandbox", "null")
 SLOW = ("--agent", "./slow.sh", "--sandbox", "null")
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.02)
 
 
 @contextmanager
