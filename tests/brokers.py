@@ -18,12 +18,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import amqp
+import pytest
 import redis
+from kombu import Producer, Queue
 
-from benchflow_client.broker import CONTROL_QUEUE
+from benchflow_client.broker import CONTROL_QUEUE, make_app
 from benchflow_client.embedded.server import find_server
 from benchflow_workers.sandbox.registry import KINDS
 from tests.waiting import until
+
+either_broker = pytest.mark.parametrize(
+    "fleet", ["redis", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)], indirect=True
+)
+"""Runs a test of the fixture `fleet` twice: on a Redis, and on a RabbitMQ beside it."""
 
 START_S = 20.0
 """Seconds a Redis may take to answer, on a busy machine."""
@@ -124,6 +131,27 @@ def private_redis(folder: Path, *, more: str = "") -> Generator[PrivateRedis, No
         yield server
     finally:
         server.kill()
+
+
+def repeat_messages(url: str, *, ledger_url: str, queue: str, times: int) -> int:
+    """Put copies of every waiting message behind it, as a broker would deliver it again; returns how many wait."""
+    with make_app(url, ledger_url=ledger_url) as app, app.connection_for_write() as connection:
+        channel = connection.channel()
+        found = list(iter(Queue(queue, channel=channel).get, None))
+        producer = Producer(channel)
+        for message in found:
+            for _ in range(times):
+                producer.publish(
+                    message.body,
+                    routing_key=queue,
+                    headers=message.headers,
+                    content_type=message.content_type,
+                    content_encoding=message.content_encoding,
+                    **{name: message.properties.get(name) for name in ("correlation_id", "reply_to")},
+                )
+            message.requeue()
+        channel.close()
+    return len(found) * (times + 1)
 
 
 class Link:

@@ -12,9 +12,14 @@ from tests.worker_fleets import WorkerFleet, worker_fleet
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, redis_url: str) -> Iterator[WorkerFleet]:
-    """No worker yet, on an empty database, with an empty store."""
-    with worker_fleet(tmp_path, redis_url) as fleet:
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Iterator[WorkerFleet]:
+    """No worker yet, on an empty database, with an empty store; see `tests.brokers.either_broker`."""
+    broker = None
+    if getattr(request, "param", "redis") == "rabbitmq":
+        node: RabbitNode = request.getfixturevalue("rabbit")
+        node.empty()
+        broker = node.url()
+    with worker_fleet(tmp_path, redis_url, broker=broker) as fleet:
         yield fleet
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from benchflow_client.handle import JobHandle
-from benchflow_client.schema.summary import Summary
 from tests.brokers import PrivateRedis, link_to, private_redis
 from tests.waiting import until
 from tests.worker_fleets import WorkerFleet, worker_fleet
@@ -43,16 +42,6 @@ def fleet(tmp_path: Path, server: PrivateRedis) -> Iterator[WorkerFleet]:
         yield fleet
 
 
-def closed(fleet: WorkerFleet, handle: JobHandle) -> Summary:
-    """Wait for the end of a job; every trial has one receipt then."""
-    try:
-        summary = handle.wait(timeout_s=RECOVERS_S, poll_s=0.05)
-    except TimeoutError:
-        pytest.fail(f"{handle.progress()}\n{fleet.logs()[-6000:]}")
-    assert [receipt.trial_index for receipt in fleet.receipts(handle)] == list(range(summary.planned))
-    return summary
-
-
 def executions(fleet: WorkerFleet) -> int:
     """Return how many attempts were begun on all workers."""
     return fleet.logs().count(" started\n")
@@ -76,7 +65,7 @@ def test_trials_go_on_while_redis_is_killed_and_comes_back(fleet: WorkerFleet, s
 
         server.kill()
         server.start()
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
 
     assert summary.unscored == 8
     assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
@@ -100,7 +89,7 @@ def test_trials_end_when_redis_is_away_longer_than_a_lease_and_run_again(
         pause(killed_at + DOWN_S - time.monotonic())
         server.start()
         until(fleet.is_healthy, seconds=RECOVERS_S, what=fleet.logs)
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
 
     assert summary.unscored == 4
     assert {receipt.attempts for receipt in fleet.receipts(handle)} == {2}
@@ -114,11 +103,11 @@ def test_new_trial_starts_after_each_reset_of_all_connections(
     with fleet.client() as client:
         for _ in range(RESETS):
             assert server.reset_connections() > 0
-            closed(fleet, client.submit(fleet.spec(tries=1)))
+            fleet.closed(client.submit(fleet.spec(tries=1)))
         for _ in range(5):
             server.reset_connections()
             pause(0.5)
-        closed(fleet, client.submit(fleet.spec(tries=1)))
+        fleet.closed(client.submit(fleet.spec(tries=1)))
 
     assert executions(fleet) == RESETS + 1
     assert fleet.is_healthy()
@@ -133,7 +122,7 @@ def test_running_trial_is_not_repeated_after_a_reset(fleet: WorkerFleet, server:
         wait_until_running(fleet, handle, 8)
 
         server.reset_connections()
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
 
     assert summary.unscored == 8
     assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
@@ -156,7 +145,7 @@ def test_frozen_redis_makes_workers_unhealthy_and_they_recover(
         pause(frozen_at + FROZEN_S - time.monotonic())
         server.thaw()
         until(fleet.is_healthy, seconds=RECOVERS_S, what=fleet.logs)
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
 
     assert summary.unscored == 4
     assert executions(fleet) == 8
@@ -171,7 +160,7 @@ def test_worker_connects_anew_when_its_link_has_gone_dumb(fleet: WorkerFleet, se
             handle = client.submit(fleet.spec(tries=1))
             assert not fleet.is_healthy()
 
-            closed(fleet, handle)
+            fleet.closed(handle)
 
             until(fleet.is_healthy, seconds=30, what=fleet.logs)
 

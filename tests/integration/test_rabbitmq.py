@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from benchflow_client import settings
@@ -13,30 +10,11 @@ from benchflow_client.api import Client
 from benchflow_client.broker import check_rabbitmq, make_app, queue_depth
 from benchflow_client.doctor import check_machine
 from benchflow_client.errors import BrokerError
-from benchflow_client.handle import JobHandle
-from benchflow_client.schema.summary import Summary
 from tests.brokers import RabbitNode, link_to
 from tests.waiting import until
-from tests.worker_fleets import QUEUE, WorkerFleet, worker_fleet
+from tests.worker_fleets import QUEUE, WorkerFleet
 
-pytestmark = pytest.mark.rabbitmq
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, redis_url: str, rabbit: RabbitNode) -> Iterator[WorkerFleet]:
-    rabbit.empty()
-    with worker_fleet(tmp_path, redis_url, broker=rabbit.url()) as fleet:
-        yield fleet
-
-
-def closed(fleet: WorkerFleet, handle: JobHandle) -> Summary:
-    """Wait for the end of a job; every trial has one receipt then."""
-    try:
-        summary = handle.wait(timeout_s=60, poll_s=0.05)
-    except TimeoutError:
-        pytest.fail(f"{handle.progress()}\n{fleet.logs()[-6000:]}")
-    assert [receipt.trial_index for receipt in fleet.receipts(handle)] == list(range(summary.planned))
-    return summary
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.parametrize("fleet", ["rabbitmq"], indirect=True)]
 
 
 def test_running_trial_is_not_repeated_after_a_lost_link(fleet: WorkerFleet) -> None:
@@ -49,9 +27,9 @@ def test_running_trial_is_not_repeated_after_a_lost_link(fleet: WorkerFleet) -> 
         until(lambda: len(fleet.ledger.running(handle.name)) == 8, seconds=30, what=fleet.logs)
 
         assert link.cut() > 0
-        summary = closed(fleet, handle)
+        summary = fleet.closed(handle)
         assert {receipt.attempts for receipt in fleet.receipts(handle)} == {1}
-        closed(fleet, client.submit(fleet.spec(tries=1)))
+        fleet.closed(client.submit(fleet.spec(tries=1)))
         assert fleet.is_healthy()
         assert fleet.logs().count("Connection to broker lost") == 2
 
@@ -66,8 +44,8 @@ def test_trial_that_outlasts_the_patience_of_the_broker_runs_once(
     with rabbit.impatient(after_s=2), fleet.client() as client:
         fleet.start(exec_s=6, slots=2)
         handle = client.submit(fleet.spec(tries=2, concurrency=2))
-        summary = closed(fleet, handle)
-        closed(fleet, client.submit(fleet.spec(tries=1)))
+        summary = fleet.closed(handle)
+        fleet.closed(client.submit(fleet.spec(tries=1)))
 
     assert summary.unscored == 2
     assert "connection to broker lost" in fleet.logs().lower()

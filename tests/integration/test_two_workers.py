@@ -116,7 +116,6 @@ def test_message_that_comes_three_times_is_counted_once(fleet: WorkerFleet) -> N
     assert handle.progress().state is JobState.CLOSED
 
 
-@either_broker
 def test_job_whose_chord_is_lost_is_gathered_by_a_worker(fleet: WorkerFleet) -> None:
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=6, concurrency=6))
