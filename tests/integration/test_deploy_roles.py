@@ -14,13 +14,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import redis
 
 from benchflow_client.broker import make_app
+from benchflow_client.ledger.admission import Limit, Room
 from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.redis import RedisLedger
@@ -204,6 +205,28 @@ def test_a_client_submits_a_job_and_a_worker_runs_its_chord(broker: Broker, work
     assert (worker.parent / "calm-otter-0001").read_text() == "[[0, 'passed', 1.0], [1, 'passed', 1.0]]"
     assert b"NOPERM" not in worker.read_bytes()
     assert b"No permissions" not in worker.read_bytes()
+
+
+def test_client_and_worker_keep_limits_that_flower_cannot_see(broker: Broker) -> None:
+    job = replace(header("old-moss-0003"), lanes=(("model:m",),))
+    with connect(broker.url("client")) as client, connect(broker.url("worker")) as worker:
+        laptop, box = RedisLedger(RedisConnection(client)), RedisLedger(RedisConnection(worker))
+        laptop.set_limit("model:m", Limit(live=2, starts_per_s=1.0))
+        laptop.open_job(job)
+
+        assert list(release(laptop, "old-moss-0003", limit=10)) == [0]
+        assert box.admit(Room("null", 10), limit=10, only=job.job).trials == []
+        assert laptop.in_flight()["model:m"] == 1
+        assert box.limits() == {"model:m": Limit(live=2, starts_per_s=1.0)}
+        assert client.exists("bf:limits", "bf:rates") == 2
+        laptop.set_limit("model:m", None)
+        laptop.cancel("old-moss-0003", by="ana", reason="seen")
+        assert box.sweep("old-moss-0003", limit=10) == 2
+        box.close_job("old-moss-0003")
+    with broker.client("flower") as connection:
+        for key in ("bf:limits", "bf:rates"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                connection.hgetall(key)
 
 
 @pytest.mark.parametrize(
