@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.chaos.records import Invariant
 from benchflow_client.ledger.base import JobProgress, JobState
 from benchflow_client.results.read import PublishedTrial
+from benchflow_client.schema.failure import Fault
 from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import SCORED, Outcome, Receipt
@@ -17,7 +19,7 @@ from benchflow_client.summary import Account, aggregate
 _SHOWN = 5
 """Places named of a broken invariant."""
 
-_NO_DOCUMENT = frozenset({Outcome.CANCELLED, Outcome.ERRORED})
+_NO_DOCUMENT = frozenset({Outcome.CANCELLED, Outcome.ERRORED, Outcome.NOT_STARTED})
 """Outcomes a trial may have although no attempt of it could store a result."""
 
 
@@ -158,3 +160,13 @@ def _verdicts(found: Evidence) -> Iterator[str]:
             yield f"trial {receipt.trial_index} is {receipt.outcome} with reward {receipt.reward}"
         elif is_scored and receipt.reward != found.reward:
             yield f"trial {receipt.trial_index} has reward {receipt.reward}, earned was {found.reward}"
+        elif not is_scored and not _is_excused(receipt, found.reward):
+            yield f"trial {receipt.trial_index} is {receipt.outcome} ({receipt.code or 'no failure'})"
+
+
+def _is_excused(receipt: Receipt, reward: float | None) -> bool:
+    """Return whether a trial may be without a verdict: faults can take it, and some sandboxes give none."""
+    if receipt.outcome == Outcome.UNSCORED:
+        return reward is None
+    kind = FAILURES.get(receipt.code)
+    return receipt.outcome == Outcome.CANCELLED or (kind is not None and kind.fault is Fault.INFRASTRUCTURE)
