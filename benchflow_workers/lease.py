@@ -6,7 +6,9 @@ trial the same way: its lease gets a reason to stop, and the trial is told.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -27,8 +29,11 @@ LONGEST_PAUSE_S = 3.0
 PHASE_PAUSE_S = 0.2
 """Phases are recorded at most so often: one that ends sooner is not worth a message."""
 
+PHASES_WAITING = 1000
+"""Phases not shown yet; more are dropped: a broker that is silent for long has other news to tell."""
+
 PhaseListener = Callable[[str], object]
-"""Told the phases that last, from the keeper's thread; may block, must not raise."""
+"""Told the phases that last, from a thread of its own; may block, must not raise."""
 
 
 class Stop(StrEnum):
@@ -105,8 +110,11 @@ class LeaseKeeper:
         self._pause = threading.Event()
         self._is_closed = False
         self._is_draining = False
+        self._shown: queue.Queue[tuple[PhaseListener, str] | None] = queue.Queue(PHASES_WAITING)
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
         self._thread.start()
+        self._shower = threading.Thread(target=self._show, name="phases", daemon=True)
+        self._shower.start()
 
     @property
     def held(self) -> int:
@@ -150,6 +158,10 @@ class LeaseKeeper:
         self._wake.set()
         self._pause.set()
         self._thread.join(timeout=self.ttl_s)
+        with contextlib.suppress(queue.Full):
+            self._shown.put_nowait(None)
+        # Whoever waits for a silent broker is left behind: it ends with the process.
+        self._shower.join(timeout=PHASE_PAUSE_S)
 
     def _keep(self) -> None:
         interval = min(self.ttl_s / RENEWALS_PER_TTL, LONGEST_PAUSE_S)
@@ -173,7 +185,14 @@ class LeaseKeeper:
         for lease in leases:
             if phase := lease.take_phase():
                 self._ledger.set_phase(lease.job, lease.index, fence=lease.fence, phase=phase)
-                lease.on_phase(phase)
+                # Elsewhere: whoever is told may wait for a broker, and leases must not wait with it.
+                with contextlib.suppress(queue.Full):
+                    self._shown.put_nowait((lease.on_phase, phase))
+
+    def _show(self) -> None:
+        while (item := self._shown.get()) is not None:
+            tell, phase = item
+            tell(phase)
 
     def _renew(self, leases: tuple[Lease, ...]) -> None:
         for lease in leases:

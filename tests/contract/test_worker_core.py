@@ -138,8 +138,7 @@ def test_worker_is_seen_from_start_to_stop(here: WorkerContext) -> None:
     )  # fmt: skip
     presence.drain()
     presence.drain()
-    (record,) = [worker for worker in here.ledger.workers() if worker.name == here.name]
-    assert record.state == "draining"
+    until(lambda: {w.state for w in here.ledger.workers() if w.name == here.name} == {"draining"})
     presence.stop()
 
     assert here.name not in {worker.name for worker in here.ledger.workers()}

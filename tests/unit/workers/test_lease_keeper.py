@@ -173,7 +173,7 @@ def test_phases_that_last_are_passed_on_from_another_thread(ledger: FlakyLedger,
         keeper.note_phase(lease, "verifying")
         until(lambda: len(shown) == 2)
 
-    assert shown == [("agent", "lease-keeper"), ("verifying", "lease-keeper")]
+    assert shown == [("agent", "phases"), ("verifying", "phases")]
 
 
 def test_busy_phases_do_not_keep_leases_from_being_renewed(ledger: FlakyLedger, keeper: LeaseKeeper) -> None:
@@ -190,10 +190,53 @@ def test_busy_phases_do_not_keep_leases_from_being_renewed(ledger: FlakyLedger, 
         assert lease.stop is None
 
 
+def test_listener_that_waits_for_a_broker_keeps_no_lease_waiting(ledger: FlakyLedger) -> None:
+    keeper = LeaseKeeper(ledger, ttl_s=TTL_S)  # type: ignore[arg-type]
+    is_told, may_go = threading.Event(), threading.Event()
+
+    def wait_for_the_broker(phase: str) -> None:
+        is_told.set()
+        may_go.wait(30)
+
+    fence = claim(ledger)
+    with keeper.hold("j", 0, fence, on_phase=wait_for_the_broker) as lease:
+        keeper.note_phase(lease, "agent")
+        assert is_told.wait(10)
+        renewals = ledger.calls.count("renew")
+        until(lambda: ledger.calls.count("renew") >= renewals + 8)
+
+        assert ledger.inner.is_live("j", 0, fence=fence)
+        ledger.is_down = True
+        until(lambda: lease.stop is Stop.LOST)
+    keeper.close()
+    may_go.set()
+
+
+def test_phases_that_nobody_hears_are_dropped_in_the_end(ledger: FlakyLedger, keeper: LeaseKeeper) -> None:
+    is_told, may_go, shown = threading.Event(), threading.Event(), list[str]()
+
+    def wait_for_the_broker(phase: str) -> None:
+        shown.append(phase)
+        is_told.set()
+        may_go.wait(30)
+
+    with keeper.hold("j", 0, claim(ledger), on_phase=wait_for_the_broker) as lease:
+        keeper.note_phase(lease, "agent")
+        assert is_told.wait(10)
+        while not keeper._shown.full():
+            keeper._shown.put_nowait((ignore, "earlier"))
+        keeper.note_phase(lease, "verifying")
+        until(lambda: ledger.inner.running("j")[0].phase == "verifying")
+        may_go.set()
+
+        assert shown == ["agent"]
+        assert lease.stop is None
+
+
 def test_keeper_ends_at_once_and_can_be_closed_twice(ledger: FlakyLedger) -> None:
     before = threading.active_count()
     keeper = LeaseKeeper(ledger, ttl_s=3600)  # type: ignore[arg-type]
-    assert threading.active_count() == before + 1
+    assert threading.active_count() == before + 2
 
     keeper.close()
     keeper.close()
