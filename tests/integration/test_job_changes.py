@@ -80,6 +80,32 @@ def test_job_goes_on_from_the_store_after_the_ledger_lost_everything(fleet: Work
     assert {index: folders[index] for index in finished} == finished
 
 
+def test_job_whose_ledger_is_lost_twice_keeps_what_ended_under_either(fleet: WorkerFleet) -> None:
+    """Folders of the second life are named after another epoch; the third one finds them all the same."""
+    ended: dict[int, str] = {}
+    with fleet.client() as client:
+        name = client.submit(fleet.spec(tries=24, concurrency=4)).name
+        for _ in range(2):
+            worker = fleet.start(exec_s=0.2)
+            enough = len(ended) + 4
+            until(lambda enough=enough: client.job(name).progress().finished >= enough)  # type: ignore[misc]
+            worker.kill()
+            worker.wait()
+            found = {receipt.trial_index: receipt.folder for receipt in fleet.receipts(client.job(name))}
+            assert ended.items() <= found.items()
+            ended = found
+            fleet.redis.flushdb()
+            client.recover(name)
+
+        fleet.start()
+        summary = client.job(name).wait(timeout_s=CLOSES_S)
+        folders = {receipt.trial_index: receipt.folder for receipt in fleet.receipts(client.job(name))}
+
+    assert (summary.planned, summary.unscored) == (24, 24)
+    assert ended.items() <= folders.items()
+    assert len(set(folders.values())) == 24
+
+
 def test_closed_job_of_a_lost_ledger_stays_closed_and_can_be_asked_for_more(fleet: WorkerFleet) -> None:
     fleet.start()
     with fleet.client() as client:

@@ -253,3 +253,33 @@ def test_another_job_is_refused_in_python_by_type(tasks: Path, configured: Any) 
 
     assert caught.value.problems == ("timeout_multiplier: 1.0 -> 2.0",)
     assert caught.value.exit_code == 1
+
+
+def test_nothing_to_run_is_told_and_a_forgotten_job_is_taken_up_by_a_command(
+    bench: Bench, tasks: Path, configured: Any
+) -> None:
+    bench("run", tasks, *NULL, "--job-name", "whole")
+    before = receipts(configured, "whole")
+
+    nothing = bench("resume", "whole", "--retry", "cancelled")
+    configured.ledger.forget_job("whole")
+    recovered = bench("recover", "whole")
+
+    assert (nothing.code, "whole: nothing to run again" in nothing.err) == (0, True)
+    assert (
+        "kept without a verdict; to run it all the same: bench resume whole --retry unscored" in nothing.err
+    )
+    assert (recovered.code, "whole is on the fleet" in recovered.err) == (0, True)
+    assert receipts(configured, "whole") == before
+
+
+def test_a_long_list_of_trials_is_cut_and_says_where_all_are(
+    bench: Bench, tasks: Path, configured: Any
+) -> None:
+    bench("run", tasks, *NULL, "--job-name", "many", "--tries", "15")
+
+    shown = bench("run", tasks, *NULL, "--tries", "15", "--resume", "many", "--dry-run")
+
+    assert shown.err.count(" run  ") == 20
+    assert "10 more trials: bench run ... --dry-run --json" in shown.err
+    assert "try 2" in shown.err

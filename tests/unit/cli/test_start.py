@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -60,6 +62,25 @@ def test_without_an_interrupt_the_command_is_run() -> None:
     done = start("agents", "--nope", at="nothing")
 
     assert (done.returncode, "--nope" in done.stderr) == (2, True)
+
+
+def test_once_imported_an_interrupt_is_what_commands_wait_for(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench", "agents"])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        sys.modules.pop("benchflow_client.cli.start", None)
+        program = importlib.import_module("benchflow_client.cli.start")
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        with pytest.raises(SystemExit) as caught:
+            program.main()
+        after = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert (caught.value.code, after) == (0, signal.default_int_handler)
+    assert "oracle" in capsys.readouterr().err
 
 
 def test_the_installed_program_begins_here() -> None:
