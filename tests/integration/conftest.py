@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import RabbitNode, rabbit_node
-from tests.worker_fleets import WorkerFleet, worker_fleet
+from tests.worker_fleets import ROOT, WorkerFleet, worker_fleet
+
+RABBIT_CONFIG = ROOT / "deploy/rabbitmq/rabbitmq.conf"
 
 
 @pytest.fixture
@@ -25,6 +27,6 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Ite
 
 @pytest.fixture(scope="session")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
-    """A private RabbitMQ of this test run; for tests with the mark `rabbitmq`."""
-    with rabbit_node(tmp_path_factory.mktemp("brokers") / "rabbit") as node:
+    """A private RabbitMQ of this test run, set up as the docs say; for tests with the mark `rabbitmq`."""
+    with rabbit_node(tmp_path_factory.mktemp("brokers") / "rabbit", more=RABBIT_CONFIG.read_text()) as node:
         yield node
