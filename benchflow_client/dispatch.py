@@ -19,7 +19,7 @@ from celery import Celery
 from kombu.messaging import Producer
 
 from benchflow_client.broker import BROKER_ERRORS, CONTROL_QUEUE, SUMMARY, TRIAL, queue_depth
-from benchflow_client.errors import BrokerError, JobExistsError
+from benchflow_client.errors import BrokerError, JobExistsError, JobNotFoundError, StoreError
 from benchflow_client.ledger.admission import Budget, Room
 from benchflow_client.ledger.base import JobHeader, JobState, Ledger, TrialCancel
 from benchflow_client.schema.base import SCHEMA_VERSION
@@ -210,12 +210,13 @@ class Dispatcher:
             for (job, group_id), trials in groupby(
                 found.trials, key=lambda trial: (trial.job, trial.group_id)
             ):
-                header, plan = plans.get(job)
-                if header.group_id != group_id:
-                    # The job was reopened since it was read, or another one has its name.
-                    plans.forget(job)
-                    header, plan = plans.get(job)
-                self.publish(header, plan, [trial.index for trial in trials])
+                try:
+                    header, plan = _present(plans, job, group_id)
+                except (StoreError, JobNotFoundError) as error:
+                    # The reconciler publishes these later; other jobs go on meanwhile.
+                    logger.warning("job %s: %s", job, error, extra={"action": "not_published", "job": job})
+                else:
+                    self.publish(header, plan, [trial.index for trial in trials])
             for job in found.stopped:
                 logger.info("job %s stops", job, extra={"action": "job_stops", "job": job})
                 self.end_waiting(self._ledger.header(job))
@@ -334,6 +335,15 @@ class Dispatcher:
         )
         body.freeze(header.body_id, group_id=header.group_id)
         return body
+
+
+def _present(plans: Plans, job: str, group_id: str) -> tuple[JobHeader, Plan]:
+    """Return header and plan of a job as it is now: reopened since it was read, or another of its name."""
+    header, plan = plans.get(job)
+    if header.group_id != group_id:
+        plans.forget(job)
+        header, plan = plans.get(job)
+    return header, plan
 
 
 def short_args(plan: Plan, trial: PlannedTrial) -> str:

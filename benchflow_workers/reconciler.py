@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import BenchflowError
@@ -19,8 +20,10 @@ from benchflow_workers.leftovers import Leftovers
 
 logger = logging.getLogger(__name__)
 
-UNCLAIMED_S = 30.0
-"""A message nobody claimed for so long is published again when its queue is empty."""
+UNCLAIMED_S = 5.0
+"""A message nobody claimed for so long is published again when its queue holds too few."""
+
+_FOR_EVER_S = 1e9
 
 GATHER_GRACE_S = 5.0
 """The chord has this long to run its body before the reconciler does."""
@@ -55,6 +58,7 @@ class Reconciler:
         self._interval_s = interval_s
         self._is_leader = is_leader
         self._ended_at: dict[str, float] = {}
+        self._short: set[str] = set()  # queues that held too few messages at the last look
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -73,16 +77,20 @@ class Reconciler:
             now: Seconds that only grow, for tests; None = this process's own. The ledger's
                 clock is never compared with this host's, which may be hours off.
         """
-        queues, open_jobs = set(), self._ledger.open_jobs()
-        self._ended_at = {job: since for job, since in self._ended_at.items() if job in open_jobs}
-        for job in open_jobs:
+        open_jobs = [self._ledger.progress(job) for job in self._ledger.open_jobs()]
+        names = {progress.header.job for progress in open_jobs}
+        self._ended_at = {job: since for job, since in self._ended_at.items() if job in names}
+        lost = self._queues_with_losses(open_jobs)
+        for progress in open_jobs:
+            job = progress.header.job
             try:
-                queues.add(self._repair(job, time.monotonic() if now is None else now))
+                unclaimed_s = UNCLAIMED_S if progress.header.queue in lost else _FOR_EVER_S
+                self._repair(progress, unclaimed_s, time.monotonic() if now is None else now)
             except BenchflowError as error:
                 logger.warning(
                     "job %s not repaired: %s", job, error, extra={"action": "not_repaired", "job": job}
                 )
-        for queue in queues:
+        for queue in {progress.header.queue for progress in open_jobs}:
             self._dispatcher.admit(queue, self._jobs)
         if swept := self._leftovers.sweep():
             logger.info("%d messages of dead workers removed", swept, extra={"action": "leftovers_removed"})
@@ -95,16 +103,30 @@ class Reconciler:
             except BenchflowError as error:
                 logger.warning("no repair this time: %s", error, extra={"action": "reconcile_failed"})
 
-    def _repair(self, job: str, now: float) -> str:
-        """Repair a job and return its queue."""
-        progress = self._ledger.progress(job)
+    def _queues_with_losses(self, open_jobs: Iterable[JobProgress]) -> set[str]:
+        """Return the queues that hold fewer messages than trials were released to them.
+
+        A message between queue and claim is missing for a moment: a queue that is not
+        empty counts when it is short at two looks.
+        """
+        released: Counter[str] = Counter()
+        for progress in open_jobs:
+            released[progress.header.queue] += progress.released
+        depths = {queue: self._dispatcher.depth(queue) for queue, count in released.items() if count}
+        short = {queue for queue, depth in depths.items() if depth < released[queue]}
+        lost = {queue for queue in short if not depths[queue] or queue in self._short}
+        self._short = short
+        return lost
+
+    def _repair(self, progress: JobProgress, unclaimed_s: float, now: float) -> None:
         if progress.state is JobState.CLOSED:
-            return progress.header.queue
+            return
         # The header of the progress is the newest; a cached one may be of before a reopening.
-        header, (_, plan) = progress.header, self._jobs.get(job)
+        header, job = progress.header, progress.header.job
+        _, plan = self._jobs.get(job)
         if progress.state in {JobState.CANCELLING, JobState.STOPPING}:
             self._dispatcher.end_waiting(header)
-        overdue = self._ledger.overdue(job, unclaimed_s=self._patience_s(progress))
+        overdue = self._ledger.overdue(job, unclaimed_s=unclaimed_s)
         if overdue:
             logger.info(
                 "%d trials of %s published again", len(overdue), job,
@@ -116,7 +138,6 @@ class Reconciler:
                 "job %s gathered by the reconciler", job, extra={"action": "job_regathered", "job": job}
             )
             self._dispatcher.gather(header)
-        return header.queue
 
     def _is_gathering_late(self, progress: JobProgress, now: float) -> bool:
         """Return whether all trials of a job were seen finished a while ago."""
@@ -125,8 +146,3 @@ class Reconciler:
             self._ended_at.pop(job, None)
             return False
         return now - self._ended_at.setdefault(job, now) > GATHER_GRACE_S
-
-    def _patience_s(self, progress: JobProgress) -> float:
-        """Return how long a release may stay unclaimed: for ever while its message still waits."""
-        is_waiting = progress.released > 0 and self._dispatcher.depth(progress.header.queue) > 0
-        return float("1e9") if is_waiting else UNCLAIMED_S

@@ -19,7 +19,7 @@ from benchflow_client.broker import CONTROL_QUEUE, check_rabbitmq
 from benchflow_client.errors import WorkerError
 from benchflow_workers.celery_tasks import register
 from benchflow_workers.context import WorkerContext, context, node_name
-from benchflow_workers.drain import Presence
+from benchflow_workers.drain import INTERRUPTED, Presence
 from benchflow_workers.host import sandbox_problem
 from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.registry import KINDS
@@ -70,7 +70,7 @@ def serve(options: WorkerOptions) -> int:
     worker.start()
     reaper.close()
     presence.stop()
-    return int(worker.exitcode or 0)
+    return INTERRUPTED if presence.is_interrupted else int(worker.exitcode or 0)
 
 
 def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str, ...], tuple[str, ...]]:

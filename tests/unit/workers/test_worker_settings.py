@@ -63,7 +63,9 @@ def test_worker_without_a_broker_says_which_variable_to_set() -> None:
     with pytest.raises(WorkerError, match="BENCHFLOW_BROKER_URL"):
         fleet_addresses({"HOME": "/root"})
 
-    assert fleet_addresses({"HOME": "/root", "BENCHFLOW_BROKER_URL": "redis://h:1/0"}).broker == "redis://h:1/0"
+    assert (
+        fleet_addresses({"HOME": "/root", "BENCHFLOW_BROKER_URL": "redis://h:1/0"}).broker == "redis://h:1/0"
+    )
 
 
 def test_name_of_a_worker_is_its_host_and_process() -> None:
