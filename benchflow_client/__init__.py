@@ -9,21 +9,35 @@ if TYPE_CHECKING:
     from benchflow_client.api import Client
     from benchflow_client.errors import BenchflowError
     from benchflow_client.handle import JobHandle
+    from benchflow_client.ledger.admission import Limit
     from benchflow_client.schema.agent import AgentSpec
     from benchflow_client.schema.job import JobSpec
     from benchflow_client.schema.summary import Summary
     from benchflow_client.schema.trial import TrialResult
+    from benchflow_client.spending import Caps
 
-__all__ = ["AgentSpec", "BenchflowError", "Client", "JobHandle", "JobSpec", "Summary", "TrialResult"]
+__all__ = [
+    "AgentSpec",
+    "BenchflowError",
+    "Caps",
+    "Client",
+    "JobHandle",
+    "JobSpec",
+    "Limit",
+    "Summary",
+    "TrialResult",
+]
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "AgentSpec": "benchflow_client.schema.agent",
     "BenchflowError": "benchflow_client.errors",
+    "Caps": "benchflow_client.spending",
     "Client": "benchflow_client.api",
     "JobHandle": "benchflow_client.handle",
     "JobSpec": "benchflow_client.schema.job",
+    "Limit": "benchflow_client.ledger.admission",
     "Summary": "benchflow_client.schema.summary",
     "TrialResult": "benchflow_client.schema.trial",
 }

@@ -164,6 +164,7 @@ def test_pages_have_blocks_to_run() -> None:
         "docs/python.md": 6,
         "docs/quickstart.md": 4,
         "docs/results.md": 1,
+        "docs/scaling-and-limits.md": 4,
         "docs/tasks.md": 1,
     }
 
