@@ -22,7 +22,7 @@ from benchflow_client.tasks.layout import (
 )
 from benchflow_client.tasks.profiles import apply_profiles, expand_shorthands
 from benchflow_client.tasks.raw import Raw, dotted, value_at
-from benchflow_client.tasks.spelling import unify
+from benchflow_client.tasks.spelling import lift_limits, unify
 from benchflow_client.tasks.task_md import Prompts, read_prompts, split
 from benchflow_client.tasks.text import CONFIG_LIMIT_BYTES, PROMPT_LIMIT_BYTES, read_text
 from benchflow_client.tasks.toml_file import parse_toml
@@ -130,6 +130,7 @@ def _read_toml(folder: Path, findings: Findings) -> _Declared:
     raw = None if text is None else parse_toml(text, "task.toml", findings)
     if raw is not None:
         raw = unify(raw, findings, has_toml_names=True)
+        lift_limits(raw)
         has_steps, has_image = bool(raw.data.get("steps")), _names_image(raw)
         config, ignored = validate_leniently(TaskConfig, raw, findings)
     if has_steps and not os.path.lexists(folder / "instruction.md"):
@@ -160,6 +161,7 @@ def _read_md(folder: Path, layout: Layout, findings: Findings) -> _Declared:
     raw = expand_shorthands(unify(raw, findings, has_toml_names=False), findings)
     had_image = value_at(raw.data, ("sandbox", "docker_image")) is not None
     apply_profiles(raw, findings)
+    lift_limits(raw)
     if layout.has_dockerfile and not had_image and (image := value_at(raw.data, ("sandbox", "docker_image"))):
         findings.warning(
             f"environment/Dockerfile: not built, the profile sets the image {shown_value(image)}"

@@ -14,8 +14,12 @@ from typing import Any
 from benchflow_client.tasks.findings import Findings, shown_value
 from benchflow_client.tasks.raw import KeyPath, Raw, value_at
 
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([KMG])(?:i?B)?", re.IGNORECASE)
-_MIB_PER_UNIT = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([KMGT])i?B?", re.IGNORECASE)
+_MIB_PER_UNIT = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+_WITHOUT_LIMITS = re.compile(r"1\.0*([4-9]|[1-9]\d+)(\.\d+)?")
+"""Versions of the format in which a limit that is not given is no limit."""
+
+_LIMITS = ("cpus", "memory_mb", "storage_mb")
 _INLINE_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _NUMBER_TEXT = re.compile(r"\d{1,6}(\.\d{1,6})?")
 
@@ -41,6 +45,23 @@ def unify(raw: Raw, findings: Findings, *, has_toml_names: bool) -> Raw:
     spelling.gather_inline_variables(("oracle",))
     _open_artifacts(raw.data)
     return replace(raw, written=spelling.written)
+
+
+def lift_limits(raw: Raw) -> None:
+    """Leave a sandbox unlimited where a file of version 1.4 or later says nothing; older files mean defaults."""
+    version = raw.data.get("schema_version")
+    if not isinstance(version, str) or not _WITHOUT_LIMITS.fullmatch(version):
+        return
+    for table in (raw.data.setdefault("sandbox", {}), value_at(raw.data, ("verifier", "sandbox"))):
+        if isinstance(table, dict):
+            for key in _LIMITS:
+                table.setdefault(key, None)
+
+
+def mebibytes(text: str) -> int | None:
+    """Return the MiB a size such as "2G", "512 MB" or "4 GiB" means; None = it is no such size, or less than one."""
+    match = _SIZE.fullmatch(text.strip())
+    return (round(float(match[1]) * _MIB_PER_UNIT[match[2].upper()]) or None) if match else None
 
 
 def _verifiers(data: dict[str, Any]) -> Iterator[KeyPath]:
@@ -102,18 +123,17 @@ class _Spelling:
         if table is None or old not in table:
             return
         value, new = table[old], f"{old}_mb"
-        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-        mebibytes = round(float(match[1]) * _MIB_PER_UNIT[match[2].upper()]) if match else 0
-        if mebibytes < 1:
+        size_mb = mebibytes(value) if isinstance(value, str) else None
+        if size_mb is None:
             self._findings.problem(self._says((*where, old), 'expected a size such as "2G" or "512M"', value))
             table.pop(old)
         elif new in table:
             self.rename(where, old, new)
         else:
             self._findings.warning(
-                self._says((*where, old), f"is an old spelling; write {new} = {mebibytes}", value)
+                self._says((*where, old), f"is an old spelling; write {new} = {size_mb}", value)
             )
-            table[old] = mebibytes
+            table[old] = size_mb
             self.rename(where, old, new)
 
     def _convert_cpus(self, where: KeyPath) -> None:

@@ -275,3 +275,9 @@ def test_broken_verifier_document_is_a_problem(make_document, text, problem):
 @pytest.mark.parametrize("text", ["Just notes.\n", "---\nname: x\n---\n"])
 def test_verifier_document_without_strategies_changes_nothing(make_document, text):
     assert read_task(make_document(FRONT + "x", {"verifier/verifier.md": text})).document == {}
+
+
+def test_profile_sets_the_limits_that_a_1_4_document_leaves_out(make_document):
+    sandbox = read_task(make_document("---\nversion: '1.4'\nprofile: code-change\n---\nx")).config.sandbox
+
+    assert (sandbox.cpus, sandbox.memory_mb, sandbox.storage_mb) == (4.0, 8192, 10240)

@@ -298,3 +298,35 @@ def test_author_is_told_of_what_has_no_effect(make_task):
         "verifier: workspace_recovery and submission_files keep nothing in this version",
         "environment/skills: skills are not placed in the sandbox by this version",
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "limits"),
+    [
+        ("1.0", (1.0, 2048, 10240)),
+        ("1.3", (1.0, 2048, 10240)),
+        ("1.4", (None, None, None)),
+        ("1.10", (None,) * 3),
+    ],
+)
+def test_limits_that_are_not_given_are_defaults_until_1_3_and_none_from_1_4(make_task, version, limits):
+    sandbox = read_task(make_task({"task.toml": f'schema_version = "{version}"\n'})).config.sandbox
+
+    assert (sandbox.cpus, sandbox.memory_mb, sandbox.storage_mb) == limits
+
+
+def test_limits_of_a_1_4_file_hold_where_they_are_given(make_task):
+    config = 'schema_version = "1.4"\n[environment]\ncpus = 3\n[verifier.environment]\nmemory_mb = 100\n'
+
+    task = read_task(make_task({"task.toml": config})).config
+
+    assert (task.sandbox.cpus, task.sandbox.memory_mb) == (3.0, None)
+    assert task.verifier.sandbox is not None
+    assert (task.verifier.sandbox.cpus, task.verifier.sandbox.memory_mb) == (None, 100)
+
+
+@pytest.mark.parametrize(("text", "size_mb"), [("2Gi", 2048), ("2 GiB", 2048), ("1T", 1 << 20), ("1024k", 1)])
+def test_sizes_are_read_in_every_usual_spelling(make_task, text, size_mb):
+    config = f'[environment]\nmemory = "{text}"\n'
+
+    assert read_task(make_task({"task.toml": config})).config.sandbox.memory_mb == size_mb
