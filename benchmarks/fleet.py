@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import redis
 
 from benchflow_client import Client
-from benchflow_client.embedded.process import end, spawn_detached
-from benchflow_client.embedded.server import Server, start_server
+from benchflow_client.embedded.process import end, has_ended, spawn_detached
+from benchflow_client.embedded.server import Server, find_server, start_server
 from benchflow_client.settings import load
 
 START_TIMEOUT_S = 60.0
@@ -43,10 +45,7 @@ class BenchFleet:
         """Start workers and wait until each has announced itself."""
         expected = len(self.workers) + count
         for _ in range(count):
-            log = self.folder / f"worker-{len(self.workers)}.log"
-            argv = [sys.executable, "-m", "benchflow_workers", "worker", "--slots", str(slots)]
-            argv += ["--queues", queues, "--log-level", "WARNING"]
-            self.workers.append(spawn_detached(argv, environ={**self.environ, **variables}, log=log))
+            self.spawn_worker(slots=slots, queues=queues, **variables)
         deadline = time.monotonic() + START_TIMEOUT_S
         with self.client as client:
             while len(client.workers()) < expected:
@@ -54,10 +53,37 @@ class BenchFleet:
                     raise SystemExit(f"workers did not start; see {self.folder}")
                 time.sleep(0.05)
 
+    def spawn_worker(self, *, slots: int, queues: str, **variables: str) -> None:
+        """Start a worker and return at once."""
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        argv = [sys.executable, "-m", "benchflow_workers", "worker", "--slots", str(slots)]
+        argv += ["--queues", queues, "--log-level", "WARNING"]
+        self.workers.append(spawn_detached(argv, environ={**self.environ, **variables}, log=log))
+
     def stop_workers(self) -> None:
         for pid in self.workers:
             end(pid)
         self.workers.clear()
+
+    def kill_worker(self, pid: int, *, with_signal: signal.Signals = signal.SIGKILL) -> None:
+        """Send a worker a signal that ends it, now or soon."""
+        self.workers.remove(pid)
+        os.kill(pid, with_signal)
+
+    def restart_server(self) -> None:
+        """Kill the server and bring it back at once, with its data, at the same address."""
+        os.kill(self.server.pid, signal.SIGKILL)
+        parts, folder = urlsplit(self.server.url), self.folder / "server"
+        config = (
+            f"bind 127.0.0.1\nport {parts.port}\nrequirepass {parts.password}\n"
+            f'dir "{folder}"\nappendonly yes\nsave ""\n'
+        )
+        while not has_ended(self.server.pid):
+            time.sleep(0.002)
+        pid = spawn_detached(
+            [str(find_server()), "-"], environ={}, log=folder / "server.log", stdin=config.encode()
+        )
+        self.server = Server(self.server.url, pid)
 
     def rss_mb(self) -> float:
         """Largest resident memory of the workers, in MB."""
@@ -84,7 +110,7 @@ def bench_fleet() -> Generator[BenchFleet, None, None]:
         yield fleet
     finally:
         fleet.stop_workers()
-        end(server.pid)
+        end(fleet.server.pid)
         shutil.rmtree(folder, ignore_errors=True)
 
 
