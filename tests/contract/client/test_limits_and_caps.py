@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchflow_client.ledger.base import JobState
 from tests.waiting import until
 
 Bench = Callable[..., Any]
@@ -79,6 +80,21 @@ def test_a_job_that_a_limit_holds_says_so_and_starts_when_it_is_gone(
     bench("limits", "clear", "sandbox:null")
     assert bench("watch", "held").code == 1
     assert unlimited.ledger.progress("held").outcomes["unscored"] == 2
+
+
+def test_several_reasons_are_counted_most_trials_first(bench: Bench, tasks: Path, configured: Any) -> None:
+    """Two slots run two trials, a third is in the queue: the other nine are beyond the job's own limit."""
+    bench("submit", tasks, *SLOW, "--tries", "6", "--concurrency", "3", "--job-name", "mixed")
+    seen: set[str] = set()
+
+    def reasons() -> set[str]:
+        rows = {row["job"]: row["waiting_for"] for row in json.loads(bench("jobs", "--json").out)}
+        seen.add(rows["mixed"])
+        return seen & {f"{count} concurrency, 1 slots" for count in range(2, 10)}
+
+    until(reasons, what=lambda: seen)
+    bench("cancel", "mixed")
+    until(lambda: configured.ledger.progress("mixed").state is JobState.CLOSED)
 
 
 def test_a_stopped_job_exits_with_1_and_names_the_flag_that_lets_it_go_on(

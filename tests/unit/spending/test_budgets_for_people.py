@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ from benchflow_client.errors import UsageError
 from benchflow_client.ledger.admission import Budget, Cause, Spent
 from benchflow_client.ledger.base import JobHeader, JobProgress, JobState
 from benchflow_client.limits import check_bucket
-from benchflow_client.spending import Caps, budget_report, cause_text, raised_budget, stop_text
+from benchflow_client.report import Line, summary_report
+from benchflow_client.schema.trial import Receipt
+from benchflow_client.spending import (
+    Caps,
+    account_of,
+    budget_report,
+    cause_text,
+    raised_budget,
+    stop_text,
+)
+from benchflow_client.summary import aggregate
+from tests.worlds import make_world
 
 SPENT = Spent(cost_usd=2.104, tokens=12_345, sandbox_s=10.06, trials=4, unknown_cost=3, unknown_tokens=1)
 
@@ -142,3 +154,35 @@ def test_a_bucket_under_which_nothing_is_counted_is_refused(bucket: str, message
         check_bucket(bucket)
 
     assert hint in caught.value.hint
+
+
+def test_notes_of_a_stopped_job_name_the_flag_and_what_could_not_be_counted(tmp_path: Path) -> None:
+    plan = make_world(tmp_path, tries=2).plan
+    receipts = [
+        Receipt(0, "passed", 1.0, "", 1, 1.0, None, None, "x"),
+        Receipt(1, "not_started", None, "", 0, 0.0, None, None, ""),
+    ]
+    stopped = progress(cause=Cause.SANDBOX, sandbox_s=10.0, cost_usd=9.0, tokens=99_000)
+
+    report = summary_report(aggregate(plan, receipts, elapsed_s=1.0, account=account_of(stopped)))
+
+    notes = [block.text for block in report if isinstance(block, Line)]
+    job = plan.job
+    assert notes[:3] == [
+        f"stopped: 10.1 s of 10 s used · go on: bench resume {job} --max-sandbox-seconds N",
+        "3 attempts told no cost, so --max-cost-usd could not count them.",
+        "1 attempt told no tokens, so --max-tokens could not count them.",
+    ]
+
+
+def test_a_job_that_failures_stopped_goes_on_without_a_flag(tmp_path: Path) -> None:
+    plan = make_world(tmp_path).plan
+    receipts = [Receipt(0, "not_started", None, "", 0, 0.0, None, None, "")]
+    stopped = progress(cause="failures", code="agent.env_missing")
+
+    report = summary_report(aggregate(plan, receipts, elapsed_s=1.0, account=account_of(stopped)))
+
+    texts = [block.text for block in report if isinstance(block, Line)]
+    assert texts[0] == (
+        f"stopped: 5 trials in a row ended alike: agent variable not set · go on: bench resume {plan.job}"
+    )
