@@ -35,6 +35,7 @@ from benchflow_workers.reconciler import Reconciler
 from benchflow_workers.sandbox.registry import SandboxRegistry
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
+from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.verifiers.registry import verifier_of
 
@@ -122,7 +123,8 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
-    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet)
+    locks = HostLocks(client.state_dir / "locks")
+    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, locks)
     return WorkerContext(
         name=name,
         settings=worker,

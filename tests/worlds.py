@@ -21,6 +21,7 @@ from benchflow_workers.agents.turn import agent_run
 from benchflow_workers.sandbox.base import Command, Completed, Sandbox, Upload
 from benchflow_workers.testing import ScriptedSandboxes
 from benchflow_workers.trial.cache import BundleCache
+from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.trial.records import Attempt
 from benchflow_workers.verifiers.base import Verdict, VerifyContext
@@ -131,6 +132,7 @@ def make_world(
         verifier=lambda task: FileVerifier(),
         environ=environ,
         fleet="tests",
+        host_locks=HostLocks(folder / "locks"),
     )
     world = World(folder, plan, store, parts, sandboxes, environ)
     world.scores(1.0)

@@ -113,8 +113,6 @@ def _preparation(task: Task) -> Iterator[tuple[str, str]]:
         path = f"sandbox.setup_commands[{index}]"
         if command.service != _MAIN:
             yield f"{path}.service", f"set-up commands run in the service {_MAIN!r} only"
-        if command.host_lock is not None:
-            yield f"{path}.host_lock", "trials are not serialised on a host by this version"
         if command.capture_dir or command.capture_dir_b64_env or command.capture_dir_b64_env_file_var:
             yield f"{path}.capture_dir", "folders are not captured by this version"
 

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
-from benchflow_client.schema.task import Healthcheck
 from benchflow_workers.agents.base import AgentRun
 from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.user import prepare_user
-from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
+from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
+from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout
+from benchflow_workers.trial.setup import run_setup_commands, tail, until_healthy
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
-from benchflow_workers.verifiers.reward import CTRF_JSON, REWARD_JSON, REWARD_TEXT
-from benchflow_workers.verifiers.reward_files import CTRF_LIMIT_BYTES, FILE_LIMIT_BYTES
 
 _TAIL_BYTES = 2000
 
 _EVENTS_LIMIT_BYTES = 64 << 20
 """Bytes of an agent's own events that are read; the file is kept whole, but a worker has many slots."""
-
-
-_LOGS_LIMIT_BYTES = 1 << 30
-"""Bytes collected from `/logs`, or as one artifact."""
-
-_PART_LIMIT_BYTES = 256 << 20
-"""Bytes collected from each folder below `/logs` when together they are too large: less than all at once."""
 
 
 class Stopwatch:
@@ -61,25 +51,9 @@ async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
         SandboxError: `sandbox.start_failed` naming the step and the end of its output.
     """
     table = prepared.folder.task.config.sandbox
-    for command, env in zip(table.setup_commands, prepared.setup_env, strict=True):
-        done = await sandbox.exec(
-            Command(
-                ("sh", "-c", command.command),
-                timeout_s=command.timeout_sec,
-                user=command.user or ROOT,
-                env=env,
-                workdir=command.cwd,
-            )
-        )
-        if done.exit_code != 0:
-            raise SandboxError(
-                "sandbox.start_failed",
-                f"Setup command {command.command[:80]!r} of task {prepared.folder.task.name!r} "
-                f"{_ending(done, command.timeout_sec)}.\n{tail(done)}",
-                hint="Run it in the image by hand; setup_commands must end with exit code 0.",
-            )
+    await run_setup_commands(prepared, sandbox)
     if table.healthcheck is not None:
-        await _until_healthy(table.healthcheck, sandbox)
+        await until_healthy(table.healthcheck, sandbox)
     if prepared.agent.runs_as_user and prepared.agent_context.user != ROOT:
         await prepare_user(
             sandbox,
@@ -115,70 +89,9 @@ async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[s
     Raises:
         SandboxError: The sandbox is lost, or what the tests left cannot be copied.
     """
-    warnings: list[str] = []
-    if await _copied_in_part(sandbox, "/logs", folder):
-        warnings += await _collect_parts(sandbox, folder)
-    for artifact in prepared.folder.task.config.artifacts:
-        target = folder / "artifacts" / (artifact.destination or artifact.source).lstrip("/")
-        if not target.resolve().is_relative_to((folder / "artifacts").resolve()):
-            continue
-        with contextlib.suppress(FileExistsError, NotADirectoryError):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            warnings += await _copied_in_part(sandbox, artifact.source, target)
-    return tuple(warnings)
-
-
-async def _collect_parts(sandbox: Sandbox, folder: Path) -> list[str]:
-    """Copy the logs again one by one: the verdict's must come, of the others as much as comes."""
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    name = VERIFIER_LOGS_DIR.rpartition("/")[2]
-    try:
-        await sandbox.get(VERIFIER_LOGS_DIR, folder / name, limit_bytes=_PART_LIMIT_BYTES)
-    except SandboxError as error:
-        if error.code != "sandbox.transfer_failed":
-            raise
-        warnings = [_in_part(VERIFIER_LOGS_DIR, error)]
-        for file in (REWARD_TEXT, REWARD_JSON, CTRF_JSON):
-            await _collect_verdict_file(sandbox, f"{VERIFIER_LOGS_DIR}/{file}", folder / name / file)
-    else:
-        warnings = []
-    for source in ("agent", "artifacts"):
-        warnings += await _copied_in_part(
-            sandbox, f"/logs/{source}", folder / source, limit_bytes=_PART_LIMIT_BYTES
-        )
-    return warnings
-
-
-async def _collect_verdict_file(sandbox: Sandbox, source: str, target: Path) -> None:
-    """Copy a file of the verdict; of one that is too large enough comes for the verifier to refuse it."""
-    try:
-        await sandbox.get(source, target, limit_bytes=CTRF_LIMIT_BYTES)
-    except SandboxError as error:
-        if error.code != "sandbox.transfer_failed":
-            raise
-        if not await asyncio.to_thread(_is_refused, target):
-            raise
-
-
-def _is_refused(file: Path) -> bool:
-    return file.is_file() and file.stat().st_size > FILE_LIMIT_BYTES
-
-
-async def _copied_in_part(
-    sandbox: Sandbox, source: str, target: Path, *, limit_bytes: int = _LOGS_LIMIT_BYTES
-) -> list[str]:
-    """Copy a path and return a warning when not all of it came."""
-    try:
-        await sandbox.get(source, target, limit_bytes=limit_bytes)
-    except SandboxError as error:
-        if error.code != "sandbox.transfer_failed":
-            raise
-        return [_in_part(source, error)]
-    return []
-
-
-def _in_part(source: str, error: SandboxError) -> str:
-    return f"Not all of {source} was kept. {error.message}"
+    warnings = await collect_logs(sandbox, folder)
+    artifacts = prepared.folder.task.config.artifacts
+    return warnings + await collect_artifacts(sandbox, artifacts, folder / "artifacts")
 
 
 def with_events(rollout: Rollout, folder: Path) -> Rollout:
@@ -231,24 +144,6 @@ async def _closed(sandbox: Sandbox) -> bool:
     return boundary.failure is None
 
 
-async def _until_healthy(check: Healthcheck, sandbox: Sandbox) -> None:
-    """Wait for the healthcheck as Docker does: failures in the start period do not count."""
-    started, failed = time.monotonic(), 0
-    while True:
-        done = await sandbox.exec(Command(("sh", "-c", check.command), timeout_s=check.timeout_sec))
-        if done.exit_code == 0:
-            return
-        is_starting = time.monotonic() - started < check.start_period_sec
-        failed += int(not is_starting)
-        if failed >= check.retries:
-            raise SandboxError(
-                "sandbox.start_failed",
-                f"The healthcheck {check.command[:80]!r} failed {failed} times.\n{tail(done)}",
-                hint="Raise healthcheck.start_period_sec or retries, or fix the command.",
-            )
-        await asyncio.sleep(check.start_interval_sec if is_starting else check.interval_sec)
-
-
 def _turn_failure(prepared: Prepared, run: AgentRun) -> Failure | None:
     if run.timed_out:
         limit = prepared.agent_context.timeout_s or 0.0
@@ -259,17 +154,6 @@ def _turn_failure(prepared: Prepared, run: AgentRun) -> Failure | None:
             code="agent.exited", message=f"The agent ended with exit code {run.exit_code}.", detail=end
         )
     return None
-
-
-def _ending(done: Completed, timeout_s: float) -> str:
-    if done.timed_out:
-        return f"did not end within {timeout_s:g} s"
-    return f"ended with exit code {done.exit_code}"
-
-
-def tail(done: Completed) -> str:
-    """Return the end of what a command printed, for a failure's detail."""
-    return (done.stdout + done.stderr)[-_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
 
 PhaseObserver = Callable[[str], object]

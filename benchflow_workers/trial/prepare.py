@@ -11,8 +11,10 @@ from benchflow_client.schema.task import Task
 from benchflow_client.tasks.gate import unsupported
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
+from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
+from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.records import Attempt, Prepared, TaskFolder
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
@@ -22,9 +24,6 @@ SETUP_TIMEOUT_S = 600.0
 
 CLOSE_TIMEOUT_S = 60.0
 """A sandbox that does not go away in this time is left to the reaper; the result is not held up."""
-
-ARTIFACTS_DIR = "/logs/artifacts"
-"""What a task leaves here is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,7 @@ class Parts:
         verifier: Returns the verifier of a task.
         environ: Variables of this worker that names in specs and tasks refer to.
         fleet: Name of the fleet, for labels.
+        host_locks: Locks that all trials of this host share.
         capacity: What this worker's sandboxes may take together.
         close_timeout_s: Seconds a sandbox may take to go away; later it is left to the reaper.
     """
@@ -48,6 +48,7 @@ class Parts:
     verifier: Callable[[Task], Verifier]
     environ: Mapping[str, str]
     fleet: str
+    host_locks: HostLocks
     capacity: Capacity = field(default_factory=Capacity)
     close_timeout_s: float = CLOSE_TIMEOUT_S
 
@@ -83,6 +84,7 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
             attempt, folder, variables, agent_user=user if agent.runs_as_user else None
         ),
         setup_env=variables.setup,
+        host_locks=parts.host_locks,
         secrets=variables.secrets,
     )
 

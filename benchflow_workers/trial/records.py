@@ -14,6 +14,7 @@ from benchflow_client.schema.task import Task
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
+from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.verifiers.base import Verifier, VerifyContext
 
 
@@ -67,6 +68,7 @@ class Prepared:
         verifier: Who judges.
         verify_context: What the verifier may know.
         setup_env: Resolved variables for setup commands, in their order.
+        host_locks: Locks that setup commands of this host take turns by.
         secrets: Values that must not appear in anything that is written.
     """
 
@@ -78,6 +80,7 @@ class Prepared:
     verifier: Verifier
     verify_context: VerifyContext
     setup_env: Sequence[Mapping[str, str]]
+    host_locks: HostLocks
     secrets: frozenset[str]
 
 

@@ -42,7 +42,6 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
         ('[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "public"', "verifier.network_mode: 'public' differs from the sandbox's 'no-network', and a network stays as it started"),
         ('[[environment.mcp_servers]]\nname = "a"\nurl = "http://x"', "sandbox.mcp_servers: agents are not told of tool servers by this version"),
         ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: set-up commands run in the service 'main' only"),
-        ('[[environment.setup_commands]]\ncommand = "x"\nhost_lock = "a"', "sandbox.setup_commands[0].host_lock: trials are not serialised on a host by this version"),
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir = "/a"', "sandbox.setup_commands[0].capture_dir: folders are not captured by this version"),
         ('[verifier]\ntype = "llm-judge"', "verifier.type: 'llm-judge' is not run by this version; only test-script is"),
         ('[verifier]\nenvironment_mode = "separate"', "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
