@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from benchflow_client.chaos.faults import Fault, Injector
 from benchflow_client.chaos.records import Injection
 from benchflow_client.chaos.session import ChaosOptions, Secret, judge, listening, open_scene, submit
 from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.trial import Outcome
 from tests.brokers import PrivateRedis
 from tests.forked_workers import ForkedWorker, WorkerSource
 from tests.waiting import until
@@ -28,6 +32,7 @@ CANARY = Secret("CHAOS_CANARY", f"canary-{random.SystemRandom().getrandbits(96):
 
 CLOSES_S = 90.0
 SETTLES_S = 60.0
+LOOKS_S = 0.05
 TTL_S = 2.0
 
 
@@ -198,24 +203,23 @@ class Battle:
         return scene
 
     def fight(self, faults: Iterable[Fault], *, seed: int, every_s: float, for_s: float) -> set[str]:
-        """Inject faults until all jobs are closed; returns the names of what was injected."""
-        deadline = threading.Event()
-        timer = threading.Timer(for_s + CLOSES_S, deadline.set)
-        timer.daemon = True
-        timer.start()
-
-        def is_over() -> bool:
-            for observer in self.observers:
-                observer.look()
-            return deadline.is_set() or all(scene.is_closed() for scene in self.scenes)
-
-        self.injections += Injector(list(faults), seed=seed, every_s=every_s, for_s=for_s).run(is_over)
-        timer.cancel()
+        """Inject faults for some seconds; returns the names of what was injected."""
+        end = time.monotonic() + for_s
+        injector = Injector(list(faults), seed=seed, every_s=every_s, for_s=for_s)
+        self.injections += injector.run(lambda: self._look() or time.monotonic() > end)
         return {injection.fault for injection in self.injections}
 
     def wait(self) -> None:
         """Wait for the end of all jobs, looking at them all the while."""
-        self.fight((), seed=0, every_s=1.0, for_s=0.0)
+        end = time.monotonic() + CLOSES_S
+        while not self._look() and time.monotonic() < end:
+            threading.Event().wait(LOOKS_S)
+
+    def _look(self) -> bool:
+        """Look at every job; returns whether all are closed."""
+        for observer in self.observers:
+            observer.look()
+        return all(scene.is_closed() for scene in self.scenes)
 
     def assert_sound(self, *, note: str = "") -> None:
         """Check every invariant of every job."""
@@ -237,11 +241,6 @@ def battle_on(fleet: ChaosFleet) -> Generator[Battle, None, None]:
 
 def committed_twice(fleet: ChaosFleet) -> list[str]:
     """Return the trials of which two workers say that they committed them."""
-    said = [
-        line.split(" trial ", 1)[1].split()[0] for line in fleet.logs().splitlines() if _says_committed(line)
-    ]
-    return sorted({trial for trial in said if said.count(trial) > 1})
-
-
-def _says_committed(line: str) -> bool:
-    return " trial " in line and line.split()[-1] in {"passed", "failed", "unscored", "errored", "cancelled"}
+    said = Counter(re.findall(rf"INFO +trial (\S+) (?:{'|'.join(Outcome)})$", fleet.logs(), re.MULTILINE))
+    assert said, "no worker says that it committed anything"
+    return sorted(trial for trial, count in said.items() if count > 1)

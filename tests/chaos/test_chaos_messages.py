@@ -61,9 +61,11 @@ def test_job_of_a_client_that_died_while_it_submitted_runs(fleet: ChaosFleet, mo
     assert (summary.planned, summary.unscored) == (6, 6)
 
 
-def test_job_whose_chord_loses_its_size_half_way_is_gathered(fleet: ChaosFleet, battle: Battle) -> None:
+def test_job_whose_chord_loses_its_size_is_gathered_by_a_worker_whose_clock_is_a_day_slow(
+    fleet: ChaosFleet, battle: Battle
+) -> None:
     """As when no part came for as long as a chord lives."""
-    fleet.wait_for(fleet.launch(BENCHFLOW_NULL_EXEC_S="0.1"))
+    fleet.wait_for(fleet.launch(shift_s=-86_400.0, BENCHFLOW_NULL_EXEC_S="0.1"))
     scene = battle.open(sandbox="null", trials=10, concurrency=2)
     until(lambda: 3 <= scene.handle.progress().finished < 10, seconds=CLOSES_S)
 
@@ -71,6 +73,7 @@ def test_job_whose_chord_loses_its_size_half_way_is_gathered(fleet: ChaosFleet, 
 
     battle.wait()
     battle.assert_sound()
+    assert {receipt.attempts for receipt in fleet.receipts(scene.handle)} == {1}
 
 
 def test_trial_whose_copies_were_ignored_is_counted_when_its_worker_dies(
@@ -100,19 +103,6 @@ def test_trial_whose_message_is_lost_runs(fleet: ChaosFleet, battle: Battle) -> 
     fleet.wait_for(fleet.launch())
     until(lambda: scene.handle.progress().finished == 3, seconds=CLOSES_S)
     fleet.skip(scene.plan.job, MISSED_S)
-
-    battle.wait()
-    battle.assert_sound()
-    assert {receipt.attempts for receipt in fleet.receipts(scene.handle)} == {1}
-
-
-def test_worker_whose_clock_is_a_day_slow_runs_and_gathers_a_job_alone(
-    fleet: ChaosFleet, battle: Battle
-) -> None:
-    fleet.wait_for(fleet.launch(shift_s=-86_400.0, BENCHFLOW_NULL_EXEC_S="0.05"))
-    scene = battle.open(sandbox="null", trials=6, concurrency=2)
-
-    assert scene.mailbox.lose_chord() > 0
 
     battle.wait()
     battle.assert_sound()

@@ -36,6 +36,10 @@ WORKERS = 3
 SHIFTS_S = (0.0, 3600.0, -3600.0)
 """How far the workers' clocks are off."""
 
+QUICK_PER_S, REAL_PER_S = 6, 8
+"""Trials of each job for a second of faults: more than the workers manage, so that no fault comes too late.
+The rest of the second job is cancelled in the end."""
+
 LONG_S = 60.0
 """A message that is lost is missed after half a minute: too long for the short run."""
 
@@ -71,7 +75,7 @@ def test_no_trial_is_lost_or_counted_twice_whatever_goes_wrong(
     shifts = itertools.cycle(SHIFTS_S)
     with (
         private_redis(tmp_path / "redis") as server,
-        chaos_fleet(tmp_path, server.url, source, BENCHFLOW_NULL_EXEC_S="0.3") as fleet,
+        chaos_fleet(tmp_path, server.url, source, BENCHFLOW_NULL_EXEC_S="0.5") as fleet,
         battle_on(fleet) as battle,
     ):
 
@@ -79,15 +83,20 @@ def test_no_trial_is_lost_or_counted_twice_whatever_goes_wrong(
             return fleet.launch(shift_s=next(shifts))
 
         fleet.wait_for(*(start() for _ in range(WORKERS)))  # type: ignore[misc]
-        trials = int(2 * chaos_seconds)
-        quick = battle.open(sandbox="null", trials=3 * trials, concurrency=6, seed=chaos_seed)
-        real = battle.open(sandbox="local", trials=trials, concurrency=4, trial_s=0.5, seed=chaos_seed)
+        quick = battle.open(sandbox="null", trials=int(QUICK_PER_S * chaos_seconds), concurrency=6)
+        real = battle.open(
+            sandbox="local", trials=int(REAL_PER_S * chaos_seconds), concurrency=4, trial_s=0.5
+        )
         faults = faults_on(fleet, server, quick, start) + faults_of(real)
         if chaos_seconds >= LONG_S:
             faults.append(LostMessage(real.mailbox))
 
-        done = battle.fight(faults, seed=chaos_seed, every_s=chaos_seconds / 20, for_s=chaos_seconds)
+        done = battle.fight(faults, seed=chaos_seed, every_s=chaos_seconds / 24, for_s=chaos_seconds)
+        real.handle.cancel(by="ana", reason="that is enough")
+        battle.wait()
 
         battle.assert_sound(note=f"--chaos-seed {chaos_seed} --chaos-seconds {chaos_seconds:g}")
         assert {fault.name for fault in faults} - done == set(), f"--chaos-seed {chaos_seed}"
+        assert quick.handle.progress().outcomes["unscored"] == quick.plan.size
+        assert real.handle.progress().outcomes["passed"] > 0
         assert committed_twice(fleet) == []

@@ -28,10 +28,10 @@ LOOKS_S = 0.001
 
 SLOW_TASK = {
     "environment/Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /app\nRUN sleep 1\n",
-    "tests/test.sh": "#!/bin/sh\nsleep 0.6\necho 1 > /logs/verifier/reward.txt\n",
+    "tests/test.sh": "#!/bin/sh\nsleep 0.5\necho 1 > /logs/verifier/reward.txt\n",
 }
-SLOW_TOML = '\n[environment]\nsetup_commands = [{command = "sleep 0.6"}]\n'
-SLOW_AGENT = "#!/bin/sh\nsleep 0.6\nhead -c 2000000 /dev/zero > /logs/agent/large\n"
+SLOW_TOML = '\n[environment]\nsetup_commands = [{command = "sleep 0.5"}]\n'
+SLOW_AGENT = "#!/bin/sh\nsleep 0.5\nhead -c 2000000 /dev/zero > /logs/agent/large\n"
 
 Act = Callable[[], object]
 
@@ -118,15 +118,15 @@ def test_a_worker_that_dies_at_any_point_costs_a_trial_an_attempt_at_most(
         fleet.wait_for(*doomed.values())
 
         scene = battle.open_spec(
-            tasks=str(task), agent=[str(agent)], tries=len(doomed) + 2, concurrency=64, sandbox="local"
+            tasks=str(task), agent=[str(agent)], tries=len(doomed) + 1, concurrency=64, sandbox="local"
         )
         until(lambda: all(process.poll() is not None for process in doomed.values()), seconds=DIES_S)
         assert [name for name, event in fired.items() if not event.is_set()] == []
         first = {name: first_trial(process) for name, process in doomed.items()}
         assert is_stored(fleet, scene, first["stored and not committed"])
 
-        fleet.launch()
-        fleet.launch()
+        fleet.launch(slots=6)
+        fleet.launch(slots=6)
         battle.wait()
 
     battle.assert_sound()

@@ -76,13 +76,13 @@ def fill(ballast: Path) -> None:
 
 
 def test_job_on_a_slow_remote_store_is_whole(tmp_path: Path, redis_url: str, source: WorkerSource) -> None:
-    """Each answer takes a tenth of a second longer: trials are slow, and none is taken for lost."""
+    """Each answer takes 60 ms longer: trials are slow, and none is taken for lost."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
         make_bucket(host, port)
-        with wire_to(f"http://{host}:{port}", delay_s=0.05) as wire:
+        with wire_to(f"http://{host}:{port}", delay_s=0.03) as wire:
             remote = {
                 "BENCHFLOW_STORE_URL": "s3://results/fleet",
                 "BENCHFLOW_S3_ENDPOINT": wire.url,
