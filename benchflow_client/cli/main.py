@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -61,6 +62,7 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         (
             ("new", "Make a task folder."),
             ("check", "Read tasks and list every problem."),
+            ("import", "Write tasks of other formats as folders that are read as they are."),
         ),
     ),
 }
@@ -80,7 +82,8 @@ def make_app() -> App:
         for name, summary in commands:
             # The worker program has flags of its own and answers --help itself.
             flags: dict[str, Any] = {"help_flags": [], "version_flags": []} if name == "worker" else {}
-            app.command(f"{module}:{name}", name=name, help=summary, group=group, **flags)
+            function = f"{name}_" if keyword.iskeyword(name) else name
+            app.command(f"{module}:{function}", name=name, help=summary, group=group, **flags)
     return app
 
 

@@ -1,4 +1,4 @@
-"""Commands for authors of tasks: new, check."""
+"""Commands for authors of tasks: new, check, import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from benchflow_client.cli import render
 from benchflow_client.report import Check
 from benchflow_client.tasks.check import check as check_tasks
+from benchflow_client.tasks.importing import import_tasks
 from benchflow_client.tasks.scaffold import scaffold
 
 
@@ -37,3 +38,22 @@ def check(path: Annotated[Path, Parameter(help="A task, or a folder of tasks.")]
         Check("PASS" if report.is_ok else "WARN", "tasks", f"{fine} of {len(report.tasks)} can be run"),
     ])
     return 0 if report.is_ok else 1
+
+
+def import_(
+    source: Annotated[Path, Parameter(help="A task of another format, or a folder of them.")],
+    destination: Annotated[Path, Parameter(help="Its new folder; of a folder of tasks, where to make them.")],
+) -> int:
+    """Write tasks of other formats as folders that are read as they are; nothing is overwritten."""
+    imported = import_tasks(source, destination)
+    findings = [
+        *(Check("FAIL", task.name, text) for task in imported for text in task.problems),
+        *(Check("WARN", task.name, text) for task in imported for text in task.warnings),
+        *(
+            Check("PASS", task.name, f"written to {task.folder}")
+            for task in imported
+            if task.folder is not None
+        ),
+    ]
+    render.render_doctor(findings)
+    return 1 if any(task.problems for task in imported) else 0

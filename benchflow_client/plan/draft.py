@@ -85,7 +85,7 @@ def find_work(spec: JobSpec, *, cache_dir: Path) -> Work:
     """
     agents, scripts = _plan_agents(spec.resolved_agents(), cache_dir)
     source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
-    discovery = discover(source.path)
+    discovery = discover(source.path, room=cache_dir / "converted")
     broken = tuple(
         item
         for item in discovery.broken

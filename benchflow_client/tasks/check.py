@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +48,11 @@ def check(path: Path) -> Report:
     Raises:
         TaskError: There is no task at all.
     """
-    found = discover(path)
-    readable = [
-        TaskReport(entry.folder, (), (*entry.task.warnings, *lint(entry.folder, entry.task)))
-        for entry in found.tasks
-    ]
+    with tempfile.TemporaryDirectory(prefix="bench-check-") as room:
+        found = discover(path, room=Path(room))
+        readable = [
+            TaskReport(entry.folder, (), (*entry.task.warnings, *lint(entry.folder, entry.task)))
+            for entry in found.tasks
+        ]
     broken = [TaskReport(entry.folder, entry.problems, ()) for entry in found.broken]
     return Report(tuple(sorted((*readable, *broken), key=lambda task: task.name)))

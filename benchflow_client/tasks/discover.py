@@ -11,7 +11,9 @@ from pathlib import Path
 from benchflow_client.errors import TaskError
 from benchflow_client.schema.task import Task
 from benchflow_client.tasks.findings import shown_name, suggestion
+from benchflow_client.tasks.foreign import converter_of, read_foreign
 from benchflow_client.tasks.read import TASK_FILES, read_task
+from benchflow_client.tasks.task_yaml import OLD_TASK_FILE
 
 _MOST_NAMES = 10
 """Names listed in a message; more do not help."""
@@ -22,7 +24,7 @@ _MOST_LOOKED_INTO = 1000
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:
-    """A task that can be read, and where it stands."""
+    """A task that can be read, and where it stands: its converted copy, where its format is another."""
 
     folder: Path
     task: Task
@@ -49,23 +51,28 @@ class Discovery:
     broken: tuple[BrokenTask, ...]
 
 
-def discover(root: Path) -> Discovery:
+def discover(root: Path, *, room: Path) -> Discovery:
     """Read the task a folder is, or each task among its direct sub-folders.
 
     Hidden folders are passed over. A broken task never hides the others.
 
+    Args:
+        root: A task, or a folder of tasks.
+        room: Folder for the converted copies of tasks of other formats.
+
     Raises:
         TaskError: There is no such folder, or no task in it; the hint says where
             tasks were seen instead.
+        StoreError: A converted task cannot be written.
     """
     root = Path(os.path.abspath(root))
-    folders = [root] if is_task(root) else [folder for folder in _subfolders(root) if is_task(folder)]
+    folders = [root] if is_task(root) else [folder for folder in subfolders(root) if is_task(folder)]
     if not folders:
         raise _nothing_found(root)
     tasks, broken = [], []
     for folder in folders:
         try:
-            tasks.append(FoundTask(folder, read_task(folder)))
+            tasks.append(_found(folder, room))
         except TaskError as error:
             broken.append(BrokenTask(folder, error.problems or (error.message,)))
     return Discovery(tuple(tasks), tuple(broken))
@@ -73,10 +80,17 @@ def discover(root: Path) -> Discovery:
 
 def is_task(folder: Path) -> bool:
     """Return whether a folder is a task, readable or not."""
-    return any(os.path.lexists(folder / name) for name in TASK_FILES)
+    return any(os.path.lexists(folder / name) for name in (*TASK_FILES, OLD_TASK_FILE))
 
 
-def _subfolders(root: Path) -> list[Path]:
+def _found(folder: Path, room: Path) -> FoundTask:
+    converter = converter_of(folder)
+    if converter is None:
+        return FoundTask(folder, read_task(folder))
+    return FoundTask(*read_foreign(folder, converter, room))
+
+
+def subfolders(root: Path) -> list[Path]:
     """Return the folders in a folder, in order of name; links to folders count.
 
     Raises:
@@ -107,25 +121,19 @@ def _nothing_found(root: Path) -> TaskError:
     """Say that a folder holds no task, and where tasks were seen."""
     deeper = [
         folder
-        for folder in _subfolders(root)[:_MOST_LOOKED_INTO]
+        for folder in subfolders(root)[:_MOST_LOOKED_INTO]
         if any(is_task(child) for child in _quietly_listed(folder)[:_MOST_LOOKED_INTO])
     ]
     hint = "A task is a folder with a task.md, or with a task.toml and an instruction.md. `bench new NAME` makes one."
     if deeper:
         names = ", ".join(shown_name(str(folder)) for folder in deeper[:_MOST_NAMES])
         hint = f"Tasks were seen one level deeper; give one of: {names}."
-    elif any(
-        os.path.isfile(folder / "task.yaml") for folder in (root, *_subfolders(root)[:_MOST_LOOKED_INTO])
-    ):
-        hint = (
-            "A task.yaml (Terminal-Bench 0.x) is not read; write a task.toml and an instruction.md instead."
-        )
     return TaskError(f"There is no task in {shown_name(str(root))!r}.", hint=hint)
 
 
 def _quietly_listed(folder: Path) -> list[Path]:
     try:
-        return _subfolders(folder)
+        return subfolders(folder)
     except TaskError:
         return []
 

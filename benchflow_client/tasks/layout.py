@@ -63,11 +63,11 @@ def _choose(folder: Path, native: str, split_form: str, findings: Findings) -> s
             findings.problem(f"{name}: expected a folder")
             return None
     if len(there) == 2:
-        _compare(folder, native, split_form, findings)
+        compare_folders(folder, native, split_form, findings)
     return there[0] if there else None
 
 
-def _compare(folder: Path, first: str, second: str, findings: Findings) -> None:
+def compare_folders(folder: Path, first: str, second: str, findings: Findings) -> None:
     """Refuse two folders of one purpose that do not hold the same files."""
     one, two = _contents(folder / first), _contents(folder / second)
     differing = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))

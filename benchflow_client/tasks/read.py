@@ -35,6 +35,9 @@ TASK_FILES = ("task.md", "task.toml")
 _MOST_DIFFERENCES = 10
 """Keys that are named when task.md and task.toml disagree."""
 
+_DESCRIPTIONS = {"schema_version", "task", "metadata", "source"}
+"""Keys that tell about a task and change nothing in how it is run."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
@@ -198,6 +201,24 @@ def _compare_forms(folder: Path, native: _Declared, findings: Findings) -> None:
     texts = [_stripped(declared.instruction) for declared in (native, other)]
     if None not in texts and texts[0] != texts[1]:
         findings.problem("instruction.md: differs from the prompt of task.md")
+
+
+def differences_from_toml(folder: Path, task: Task) -> tuple[str, ...]:
+    """Return where a converted task and the task.toml beside its task file would run differently.
+
+    Names and descriptions are not compared: they change nothing.
+    """
+    findings = Findings()
+    other = _read_toml(folder, findings)
+    if other.config is not None:
+        one, two = (
+            config.model_dump(mode="json", exclude=_DESCRIPTIONS) for config in (task.config, other.config)
+        )
+        for difference in list(_differences(one, two, ()))[:_MOST_DIFFERENCES]:
+            findings.problem(f"task.toml: {difference}")
+    if other.instruction is not None and _stripped(task.instruction) != _stripped(other.instruction):
+        findings.problem("instruction.md: differs from the prompt of task.md")
+    return tuple(findings.problems)
 
 
 def _differences(one: Any, two: Any, path: tuple[str, ...]) -> Iterator[str]:

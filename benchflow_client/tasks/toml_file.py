@@ -41,16 +41,19 @@ def _syntax_problem(text: str, file: str, error: ValueError) -> str:
 
 
 def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Yield every table header and key with its line; inline tables count as their key's line."""
+    """Yield every table and key with its line; inline tables count as their key's line."""
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
+    named = set[KeyPath]()
     state = _Open()
     for number, line in enumerate(text.split("\n"), start=1):
         if state.is_open:
             state.read(line)
         elif header := _HEADER.match(line):
             table = _numbered(_parts(header[2]), counts, is_item=header[1] == "[[")
+            yield from ((table[:end], number) for end in range(1, len(table)) if table[:end] not in named)
             yield table, number
+            named.update(table[:end] for end in range(1, len(table) + 1))
         elif assignment := _ASSIGNMENT.match(line):
             yield (*table, *_parts(assignment[1])), number
             state.read(line[assignment.end() :])

@@ -16,8 +16,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TASKS = sorted(folder for folder in (EXAMPLES / "tasks").iterdir() if folder.is_dir())
 
 
-def test_there_are_six_in_both_forms_and_none_is_broken() -> None:
-    found = discover(EXAMPLES / "tasks")
+def test_there_are_six_in_both_forms_and_none_is_broken(tmp_path: Path) -> None:
+    found = discover(EXAMPLES / "tasks", room=tmp_path)
 
     assert found.broken == ()
     assert {item.task.name: item.task.form for item in found.tasks} == {

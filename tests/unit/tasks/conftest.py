@@ -35,6 +35,12 @@ def make_task(tmp_path: Path) -> TaskMaker:
 
 
 @pytest.fixture
+def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for converted tasks."""
+    return tmp_path_factory.mktemp("room")
+
+
+@pytest.fixture
 def make_document(make_task: TaskMaker) -> TaskMaker:
     """Return a function that writes a task in the task.md form."""
 
