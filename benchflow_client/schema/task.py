@@ -215,9 +215,13 @@ class SandboxTable(_Table):
 
 
 class Hardening(_Table):
-    """Opt-outs from hardening."""
+    """How far hardening goes."""
 
     cleanup_conftests: Flag = Field(default=True, description="Delete conftest.py files before tests.")
+    restore_workspace: Flag = Field(
+        default=False,
+        description="Put the workspace back as it was before the agent; for answers that are elsewhere.",
+    )
 
 
 class JudgeTable(_Table):
@@ -257,7 +261,7 @@ class VerifierTable(_Table):
     service: str = Field(default="main", description="Service the tests run in.")
     judge: JudgeTable = Field(default_factory=JudgeTable, description="Settings of an llm-judge.")
     memory: MemoryTable = Field(default_factory=MemoryTable, description="Skill-memory scoring.")
-    hardening: Hardening = Field(default_factory=Hardening, description="Opt-outs from hardening.")
+    hardening: Hardening = Field(default_factory=Hardening, description="How far hardening goes.")
     pytest_plugins: tuple[str, ...] = Field(default=(), description="Extra pytest plugins to allow.")
     workspace_recovery: Flag = Field(default=False, description="Keep the workspace for a later verdict.")
     submission_files: tuple[AbsolutePath, ...] = Field(

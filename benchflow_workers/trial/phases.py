@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout
 from benchflow_workers.trial.setup import run_setup_commands, tail, until_healthy
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
+from benchflow_workers.verifiers.harden_baseline import take_baseline
 
 _TAIL_BYTES = 2000
 
@@ -34,6 +35,11 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add what another stopwatch measured."""
+        for phase, more in seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + more
+
     @contextmanager
     def time(self, phase: str) -> Generator[None, None, None]:
         """Add what the block takes to a phase, however it ends."""
@@ -41,11 +47,11 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - start
+            self.add({phase: time.monotonic() - start})
 
 
 async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
-    """Run setup commands, wait for the healthcheck, make the agent's user.
+    """Run setup commands, wait for the healthcheck, make the agent's user (a step makes its own).
 
     Raises:
         SandboxError: `sandbox.start_failed` naming the step and the end of its output.
@@ -54,7 +60,7 @@ async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
     await run_setup_commands(prepared, sandbox)
     if table.healthcheck is not None:
         await until_healthy(table.healthcheck, sandbox)
-    if prepared.agent.runs_as_user and prepared.agent_context.user != ROOT:
+    if prepared.agent.runs_as_user and prepared.agent_context.user != ROOT and not prepared.steps:
         await prepare_user(
             sandbox,
             prepared.agent_context.user,

@@ -1,8 +1,9 @@
-"""What is done to a sandbox between the agent's end and the tests, as small shell steps.
+"""The thirteen steps between an agent and the tests: what each does, and the order, in `STEPS`.
 
-All steps run as root in one `sh`, after the agent's processes were killed: POSIX only,
-no program that BusyBox lacks, no value put into the text of the program. Each finds
-`work` (the workspace), `tests`, `agent` (its user, empty for a control) and `fail`.
+Most are small shell functions, run as root in one `sh` after the agent's processes were
+killed: POSIX only, no program that BusyBox lacks, no value put into the text of the
+program. Each finds `work` (the workspace), `tests`, `agent` (its user, empty for a
+control), `judge` (who runs the tests) and `fail`. The others are the worker's.
 
 An agent can only have touched what changed since it began, which the change time of an
 inode tells (an unprivileged user cannot set it). So what the image brought stays, and a
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 
 from benchflow_client.schema.task import VerifierTable
 from benchflow_workers.agents.user import AGENT_STARTED
+from benchflow_workers.verifiers.harden_baseline import RESTORE
 
-__all__ = ["STEPS", "Step", "steps_for"]
+__all__ = ["STEPS", "Step", "hardening_program", "steps_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,19 @@ class Step:
     Attributes:
         name: Word for messages.
         script: Shell text; ends with `fail NAME` where its failure must stop the verdict.
+            Empty = the worker's own work, at this place of the order.
         is_for_controls: Done after the oracle and nop too, who plant nothing.
         is_wanted: Whether the task's author left it on.
     """
 
     name: str
-    script: str
+    script: str = ""
     is_for_controls: bool = False
     is_wanted: Callable[[VerifierTable], bool] = lambda _: True
 
+
+PROCESSES = Step("processes")
+"""1. Every process of the agent's user is killed, and the sandbox proves that none is left: `Sandbox.kill`."""
 
 LOGS = Step(
     "logs",
@@ -44,28 +50,31 @@ LOGS = Step(
 logs=/logs/verifier
 if [ -L "$logs" ] || { [ -e "$logs" ] && [ ! -d "$logs" ]; }; then rm -f "$logs"; fi
 [ -d "$logs" ] || mkdir -p "$logs" || fail logs
+if [ -n "$agent" ] && command -v chattr >/dev/null 2>&1; then chattr -R -i -a "$logs" 2>/dev/null; fi
 probe() { { echo probe >"$logs/.probe"; } 2>/dev/null; }
-empty() { rm -rf "$logs"/* "$logs"/.[!.]* "$logs"/..?* && chmod 0777 "$logs" || fail logs; }
-probe || { empty; probe || fail disk; }
+empty() {
+  rm -rf "$logs"/* "$logs"/.[!.]* "$logs"/..?* && chown 0:0 "$logs" && chmod 0755 "$logs" || fail logs
+  if [ -n "$judge" ]; then chown "$judge" "$logs" 2>/dev/null || chmod 0777 "$logs"; fi
+}
+probe || { empty; probe || reclaim full; probe || fail disk; }
 empty
 [ -d /app ] || mkdir -p /app
 [ -d "$work" ] || mkdir -p "$work" || fail workspace
 """,
     is_for_controls=True,
 )
-"""Nothing that was left where verdicts are read counts as one; the disk takes another byte."""
+"""2. Nothing that was left where verdicts are read counts as one, and only who runs the tests writes there."""
 
-SINCE = Step(
-    "since",
-    f"""
-changed=
-if [ "$agent" != root ] && [ -f {AGENT_STARTED} ] && find {AGENT_STARTED} -cnewer {AGENT_STARTED} >/dev/null 2>&1; then
-  changed="-cnewer {AGENT_STARTED}"
-fi
-real=$(cd -P "$work" && pwd -P) || fail workspace
-""",
+RECLAIM = Step("reclaim", "reclaim\n")
+"""3. Room on the disk: caches of package managers, and jobs the agent left for cron and at."""
+
+RESTORED = Step(
+    "restore",
+    RESTORE,
+    is_for_controls=True,
+    is_wanted=lambda verifier: verifier.hardening.restore_workspace,
 )
-"""What the steps below share."""
+"""4. The workspace as it was, where the answer is elsewhere and the task asks for it."""
 
 LINKS = Step(
     "links",
@@ -86,24 +95,52 @@ for link do
 done' sh "$real" {} + 2>/dev/null
 """,
 )
-"""A link out of the workspace could show the tests their own answers. Links into system folders,
+"""5. A link out of the workspace could show the tests their own answers. Links into system folders,
 where an agent cannot write, stay: virtual environments are made of them."""
+
+BYTECODE = Step(
+    "bytecode",
+    """
+find "$real" -xdev -type d -name __pycache__ $changed -prune -exec rm -rf {} + 2>/dev/null
+find "$real" -xdev ! -type d -path '*/__pycache__/*' $changed -exec rm -f {} + 2>/dev/null
+""",
+)
+"""6. Byte code that does not come from the source beside it."""
+
+OWNER = Step(
+    "owner",
+    """
+if [ "$spared" = "$real" ]; then
+  chown -hR 0:0 "$real" 2>/dev/null
+else
+  find "$real" ! -name conftest.py ! -name sitecustomize.py ! -name usercustomize.py ! -name '*.pth' \
+    -exec chown -h 0:0 {} + 2>/dev/null
+fi
+""",
+)
+"""7. Nothing but the tests changes the workspace from here on. A new owner is a change, so files the
+next steps look for by their change are given to root after them."""
 
 CONFTESTS = Step(
     "conftests",
     """
-find / \\( -path /proc -o -path /sys -o -path /dev -o -path /tests -o -path /verifier \\) -prune \
-  -o ! -type d $changed -name conftest.py -exec rm -f {} + 2>/dev/null
+find / \\( -path /proc -o -path /sys -o -path /dev -o -path /tests -o -path /verifier -o -path /testbed_verify \
+  -o -path "$spared" \\) -prune -o ! -type d $changed -name conftest.py -exec rm -f {} + 2>/dev/null
 """,
     is_wanted=lambda verifier: verifier.hardening.cleanup_conftests,
 )
-"""Pytest runs every conftest.py on its way, whoever wrote it."""
+"""8. Pytest runs every conftest.py on its way, whoever wrote it."""
 
 TEMPORARY = Step(
     "temporary",
-    "find /tmp /var/tmp -xdev ! -type d $changed -name '*.py' -exec rm -f {} + 2>/dev/null\n",
+    """
+for folder in /tmp /var/tmp /dev/shm; do
+  [ -d "$folder" ] || continue
+  find "$folder" -xdev ! -type d $changed -name '*.py' -exec rm -f {} + 2>/dev/null
+done
+""",
 )
-"""A module in a folder that anybody can write is imported by tests that run there."""
+"""9. A module in a folder that anybody can write is imported by tests that run there."""
 
 STARTUP = Step(
     "startup",
@@ -118,26 +155,82 @@ print("\\n".join(path for path in sys.path + site.getsitepackages() if path))' 2
       \\( -name sitecustomize.py -o -name usercustomize.py -o -name '*.pth' \\) -exec rm -f {} + 2>/dev/null
   done
 fi
+for folder in "$real" "$home/.local"; do
+  [ "$folder" != "$spared" ] && [ -d "$folder" ] || continue
+  find "$folder" -xdev ! -type d $changed \\( -name sitecustomize.py -o -name usercustomize.py \\) -exec rm -f {} + 2>/dev/null
+done
+[ "$spared" = "$real" ] || chown -hR 0:0 "$real" 2>/dev/null
 """,
 )
-"""Python runs these files before any test; asking it with -S runs none of them."""
+"""10. Python runs these files before any test; asking it with -S runs none of them. Ends what step 7 began."""
 
-OWNER = Step("owner", 'chown -hR 0:0 "$real" 2>/dev/null\n')
-"""Nothing but the tests changes the workspace from here on."""
+PATHS = Step("path")
+"""11. PATH and PYTHONPATH as far as only root can write there: `programs.TRUSTED`."""
+
+ENVIRONMENT = Step("environment")
+"""12. The tests' variables: `environment.verifier_environment`, and the plugins of `pytest_plugins`."""
 
 FRESH = Step(
     "fresh",
     """
 if [ "$agent" = root ]; then
   rm -rf "$tests"
-  if [ -L /tests ]; then rm -f /tests; fi
+elif [ -d "$tests" ] && [ -n "$changed" ] && find "$tests" -maxdepth 0 $changed 2>/dev/null | grep -q .; then
+  rm -rf "$tests"
 fi
+for folder in "$tests" /tests; do
+  if [ -L "$folder" ] && { [ "$agent" = root ] || find "$folder" -maxdepth 0 $changed 2>/dev/null | grep -q .; }; then
+    rm -f "$folder"
+  fi
+done
 """,
 )
-"""An unprivileged agent found the tests' folder locked; one that was root could have filled it."""
+"""13. The tests come fresh, into a folder nobody but root has touched. An unprivileged agent found it locked."""
 
-STEPS: tuple[Step, ...] = (LOGS, SINCE, LINKS, CONFTESTS, TEMPORARY, STARTUP, OWNER, FRESH)
-"""All measures, in the order they are taken: a new owner is a change, so the search comes before it."""
+STEPS: tuple[Step, ...] = (
+    PROCESSES,
+    LOGS,
+    RECLAIM,
+    RESTORED,
+    LINKS,
+    BYTECODE,
+    OWNER,
+    CONFTESTS,
+    TEMPORARY,
+    STARTUP,
+    PATHS,
+    ENVIRONMENT,
+    FRESH,
+)
+"""All measures, in the order they are taken."""
+
+SHARED = f"""
+reclaim() {{
+  [ -n "$agent" ] || return 0
+  for cache in .cache/pip .cache/uv .cache/yarn .cache/pnpm .cache/go-build .npm/_cacache .cargo/registry/cache; do
+    [ -n "$changed" ] || [ "${{1-}}" = full ] || break
+    [ -d "$home/$cache" ] && [ ! -L "$home/$cache" ] || continue
+    find "$home/$cache" -xdev ! -type d $changed -exec rm -f {{}} + 2>/dev/null
+  done
+  for folder in /var/spool/cron /var/spool/cron/crontabs /var/spool/at /var/spool/cron/atjobs; do
+    [ -d "$folder" ] || continue
+    find "$folder" -xdev ! -type d $changed -user "$agent" -exec rm -f {{}} + 2>/dev/null
+    rm -f "$folder/$agent"
+  done
+}}
+changed= spared=/nonexistent home=/home/$agent
+if [ "$agent" = root ]; then home=/root; fi
+if [ "$agent" != root ] && [ -f {AGENT_STARTED} ] && find {AGENT_STARTED} -cnewer {AGENT_STARTED} >/dev/null 2>&1; then
+  changed="-cnewer {AGENT_STARTED}"
+fi
+"""
+"""What the steps share: what an agent can have changed, where its home is. Caches the image brought serve
+tests without network, so where nothing tells them from the agent's they go only when the disk is full."""
+
+PLACE = """
+real=$(cd -P "$work" && pwd -P) || fail workspace
+"""
+"""The workspace without links; there is one from step 2 on."""
 
 
 def steps_for(verifier: VerifierTable, agent_user: str | None) -> tuple[Step, ...]:
@@ -147,3 +240,15 @@ def steps_for(verifier: VerifierTable, agent_user: str | None) -> tuple[Step, ..
         for step in STEPS
         if step.is_wanted(verifier) and (step.is_for_controls or agent_user is not None)
     )
+
+
+def hardening_program(verifier: VerifierTable, agent_user: str | None) -> str:
+    """Return the shell text of all measures due: a function for each, called in order."""
+    parts = [SHARED]
+    for step in steps_for(verifier, agent_user):
+        if step.script:
+            parts.append(f"step_{step.name}() {{\n{step.script}}}\nstep_{step.name}\n")
+        if step is LOGS:
+            parts.append(PLACE)
+    parts.append("true\n")
+    return "".join(parts)

@@ -14,7 +14,7 @@ from typing import Final
 from benchflow_client.schema.task import Task
 from benchflow_workers.sandbox.base import Completed
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
-from benchflow_workers.verifiers.harden import steps_for
+from benchflow_workers.verifiers.harden import hardening_program
 from benchflow_workers.verifiers.task_tests import TEST_SCRIPT
 
 __all__ = ["Arguments", "Receipts", "harden_program", "one_program", "read_receipts", "test_program"]
@@ -37,6 +37,7 @@ class Arguments:
         interpreter: Of the test script; None = it names none.
         kept: Variables the task sets itself, so the program must not.
         may_use_image_plugins: Look for pytest plugins the image brings.
+        judge: Who runs the tests, where that is not root; empty = root.
     """
 
     tests: str
@@ -45,18 +46,20 @@ class Arguments:
     interpreter: str | None
     kept: Mapping[str, str]
     may_use_image_plugins: bool
+    judge: str = ""
 
     def argv(self, program: str) -> Sequence[str]:
         """Return the command that runs a program with these arguments."""
         kept = " ".join(sorted({"PATH", "PYTHONPATH"} & set(self.kept)))
         plugins = "yes" if self.may_use_image_plugins else ""
-        values = (self.tests, self.workdir, self.agent_user or "", self.interpreter or "", kept, plugins)
+        agent, interpreter = self.agent_user or "", self.interpreter or ""
+        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, self.judge)
         return ("sh", "-c", program, "benchflow-verify", *values)
 
 
 PRELUDE = f"""
 set -u
-tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6
+tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7
 say() {{ echo "{RECEIPT} $*" >&2; }}
 fail() {{ say failed "$1"; exit {REFUSED_EXIT}; }}
 say begun
@@ -184,7 +187,7 @@ def one_program(task: Task, agent_user: str | None) -> str:
 
 
 def _steps(task: Task, agent_user: str | None) -> str:
-    return "".join(step.script for step in steps_for(task.config.verifier, agent_user))
+    return hardening_program(task.config.verifier, agent_user)
 
 
 @dataclass(frozen=True, slots=True)

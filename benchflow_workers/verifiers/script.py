@@ -102,7 +102,9 @@ class _Work:
     def fits_one_command(self) -> bool:
         """Whether one command may prepare and run: nothing to scan, one user, a small archive."""
         is_control = self.context.agent_user is None
-        return is_control and self._user == ROOT and self.tests.size_bytes() <= ONE_COMMAND_LIMIT_BYTES
+        restores = self.context.task.config.verifier.hardening.restore_workspace
+        is_plain = is_control and self._user == ROOT and not restores
+        return is_plain and self.tests.size_bytes() <= ONE_COMMAND_LIMIT_BYTES
 
     async def stop_agent(self) -> None:
         """Kill what the agent left running; the sandbox proves that none is left."""
@@ -171,6 +173,7 @@ class _Work:
             interpreter=self.tests.interpreter,
             kept=self.context.env,
             may_use_image_plugins=self.pytest.may_use_image,
+            judge="" if self._user == ROOT else str(self._user),
         )
 
     def _test_command(self, program: str) -> Command:

@@ -116,7 +116,7 @@ async def test_tests_an_agent_with_roots_rights_wrote_are_replaced(
 
     said = await output(sandbox, with_tests(make_task(), tmp_path, script, agent_user="root"))
 
-    assert said == "test.sh\ndrwxrwxrwx root\n"
+    assert said == "test.sh\ndrwxr-xr-x root\n"
 
 
 async def test_the_mark_of_an_agent_that_was_root_is_not_trusted(
