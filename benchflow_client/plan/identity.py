@@ -14,7 +14,7 @@ from typing import Any
 
 from benchflow_client.schema.plan import Plan, PlannedAgent
 
-__all__ = ["CAPS", "EXPANDED", "NAMING", "PACE", "Difference", "differences", "job_identity", "trial_keys"]
+__all__ = ["CAPS", "EXPANDED", "KEEPING", "NAMING", "PACE", "Difference", "differences", "job_identity", "trial_keys"]
 
 EXPANDED = frozenset({
     "tasks",
@@ -46,6 +46,9 @@ CAPS = frozenset({"max_cost_usd", "max_tokens", "max_sandbox_seconds", "max_tria
 
 NAMING = frozenset({"job_name", "jobs_dir"})
 """Settings that say what a job is called and where its results go."""
+
+KEEPING = frozenset({"freeze_workspace"})
+"""Settings that say what is kept of a trial after its agent has ended."""
 
 _DIGITS = 12  # of a digest, shown to people
 
@@ -91,7 +94,7 @@ def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
 
 def _settings(plan: Plan) -> dict[str, Any]:
     """Return the settings that count for every trial; a new field of the job counts until it is listed."""
-    return plan.spec.model_dump(mode="json", exclude={*EXPANDED, *PACE, *CAPS, *NAMING, "tries"})
+    return plan.spec.model_dump(mode="json", exclude={*EXPANDED, *PACE, *CAPS, *NAMING, *KEEPING, "tries"})
 
 
 def _tasks(plan: Plan) -> dict[str, Any]:

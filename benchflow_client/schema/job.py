@@ -124,6 +124,10 @@ class JobSpec(Record):
         ge=0,
         description="Stop after so many equal failures in a row that would repeat; 0 = never.",
     )
+    freeze_workspace: bool = Field(
+        default=False,
+        description="Keep each workspace as the agent left it, for `bench regrade`; at most 20 GiB a trial.",
+    )
     job_name: str | None = Field(
         default=None,
         pattern=JOB_NAME_PATTERN,

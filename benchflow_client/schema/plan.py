@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pydantic import Field
 
@@ -11,6 +13,7 @@ from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.ids import attempt_folder, trial_id
 from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.trial import FrozenWorkspace, Outcome
 
 
 class SourceInfo(Document):
@@ -44,6 +47,40 @@ class PlannedAgent(Document):
     script: str | None = Field(default=None, description="File in the bundle that is run; None = registered.")
 
 
+class RegradedTrial(Document):
+    """A trial of another job whose workspace a verifier judges again."""
+
+    index: int = Field(ge=0, description="Position of the trial that judges it, in this plan.")
+    trial: str = Field(description="Its id in its own job.")
+    folder: str = Field(description="Folder of its attempt below its own job's.")
+    frozen: FrozenWorkspace = Field(description="The workspace its agent left.")
+    task_digest: str = Field(description="Digest of the task it was given.")
+    outcome: Outcome = Field(description="How it counts in its own job.")
+    rewards: dict[str, Any] | None = Field(default=None, description="Its verdict; None = none.")
+
+
+class RefusedTrial(Document):
+    """A trial that no verifier can judge again."""
+
+    trial: str = Field(description="Its id in its own job.")
+    reason: str = Field(description="Why, for people.")
+
+
+class Regrade(Document):
+    """What makes a plan a regrade: no agent runs, the workspaces of another job are judged."""
+
+    job: str = Field(description="The job whose workspaces are judged.")
+    reason: str = Field(default="", description="Why, for people; empty = not said.")
+    trials: tuple[RegradedTrial, ...] = Field(min_length=1, description="In order of index.")
+    refused: tuple[RefusedTrial, ...] = Field(default=(), description="Trials that cannot be judged again.")
+
+    def of(self, index: int) -> RegradedTrial | None:
+        """Return what the trial at a position judges; None = it is not run."""
+        place = bisect_left(self.trials, index, key=lambda trial: trial.index)
+        found = self.trials[place] if place < len(self.trials) else None
+        return found if found is not None and found.index == index else None
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
     """One (task, agent, try) of a plan."""
@@ -74,6 +111,9 @@ class Plan(Document):
     tasks: tuple[PlannedTask, ...] = Field(min_length=1, description="Tasks in order of name.")
     agents: tuple[PlannedAgent, ...] = Field(min_length=1, description="Agents in the order given.")
     skipped: tuple[str, ...] = Field(default=(), description="Broken tasks left out by skip_invalid.")
+    regrade: Regrade | None = Field(
+        default=None, description="Whose workspaces are judged again; None = the agents run."
+    )
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -74,12 +75,23 @@ class Receipt(NamedTuple):
         )
 
 
+class FrozenWorkspace(Document):
+    """The workspace as the agent left it, kept so that a later verifier can judge it."""
+
+    key: str = Field(description="File below the attempt's folder; a tar, compressed with gzip.")
+    sha256: str = Field(description="Digest of that file (64 hex digits).")
+    workdir: str = Field(description="Where it stood in the sandbox.")
+    entries: int = Field(ge=0, description="Files, folders and links in it.")
+    size_bytes: int = Field(ge=0, description="Bytes of its files together.")
+
+
 class Timing(Document):
     """Seconds spent in each phase; None = the phase was not reached."""
 
     environment_setup: float | None = Field(default=None, description="Image, sandbox, uploads (s).")
     agent_setup: float | None = Field(default=None, description="Getting the agent ready (s).")
     agent_execution: float | None = Field(default=None, description="The agent's turn (s).")
+    freeze: float | None = Field(default=None, description="Keeping the workspace for later verifiers (s).")
     verifier: float | None = Field(default=None, description="Hardening and tests (s).")
     collect: float | None = Field(default=None, description="Downloading logs and artifacts (s).")
     total: float | None = Field(default=None, description="From claim to commit (s).")
@@ -97,6 +109,16 @@ class AgentUsage(Document):
     total_tokens: int | None = Field(default=None, description="Provider's total; None = unknown.")
     cost_usd: float | None = Field(default=None, description="US dollars; None = unknown.")
     usage_source: str = Field(default="unavailable", description="Who counted.")
+
+
+class StepResult(Document):
+    """What one step of a multi-step task came to."""
+
+    name: str = Field(description="Name of the step.")
+    reward: float | None = Field(default=None, description="Its reward; None = no verdict.")
+    rewards: dict[str, Any] | None = Field(default=None, description="All it was given; None = no verdict.")
+    error: str | None = Field(default=None, description="Its first failure; None = none.")
+    timings: Timing = Field(default_factory=Timing, description="Seconds by phase.")
 
 
 class TrialResult(Document):
@@ -123,6 +145,9 @@ class TrialResult(Document):
     error_category: str | None = Field(default=None, description="Its category; None = none.")
     verifier_error: str | None = Field(default=None, description="Verifier-side failure text; None = none.")
     verifier_error_category: str | None = Field(default=None, description="Its category; None = none.")
+    steps: tuple[StepResult, ...] = Field(
+        default=(), description="Steps that were begun, in order; empty = the task has none."
+    )
     failures: tuple[Failure, ...] = Field(
         default=(), description="Every recorded failure, first cause first."
     )
@@ -131,6 +156,9 @@ class TrialResult(Document):
         default=None, description="Exit code of the agent; None = none or killed."
     )
     agent_result: AgentUsage = Field(default_factory=AgentUsage, description="What the agent used.")
+    frozen: FrozenWorkspace | None = Field(
+        default=None, description="The workspace kept for `bench regrade`; None = it was not kept."
+    )
     timing: Timing = Field(default_factory=Timing, description="Seconds by phase.")
     started_at: datetime = Field(description="Start of the attempt (UTC).")
     finished_at: datetime = Field(description="End of the attempt (UTC).")
@@ -138,7 +166,12 @@ class TrialResult(Document):
     @property
     def reward(self) -> float | None:
         """Return the scalar reward, or None when there is no verdict."""
-        value = (self.rewards or {}).get("reward")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return float(value) if math.isfinite(value) else None
+        return scalar_reward(self.rewards)
+
+
+def scalar_reward(rewards: Mapping[str, Any] | None) -> float | None:
+    """Return the finite number under `reward`, or None where there is none."""
+    value = (rewards or {}).get("reward")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -30,7 +30,7 @@ class BundleCache:
     """
 
     def __init__(self, store: Store, folder: Path) -> None:
-        self._store = store
+        self.store = store
         self._folder = folder
         self._locks: dict[str, threading.Lock] = {}
         self._parsed: OrderedDict[str, TaskFolder] = OrderedDict()
@@ -81,12 +81,12 @@ class BundleCache:
         self._folder.mkdir(parents=True, exist_ok=True)
         archive = self._folder / f"{digest}.{os.getpid()}-{threading.get_ident()}.tar"
         try:
-            self._store.get_file(bundle_key(digest), archive)
+            self.store.get_file(bundle_key(digest), archive)
             unpack(archive, target, digest=digest)
         except ObjectNotFoundError as error:
             raise TrialError(
                 "store.bundle_missing",
-                f"The bundle {digest[:12]} is not in the store {self._store.url}.",
+                f"The bundle {digest[:12]} is not in the store {self.store.url}.",
                 hint="Submit the job again; it uploads what is missing.",
             ) from error
         finally:

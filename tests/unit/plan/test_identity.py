@@ -12,6 +12,7 @@ from benchflow_client.plan.draft import find_work, make_draft
 from benchflow_client.plan.identity import (
     CAPS,
     EXPANDED,
+    KEEPING,
     NAMING,
     PACE,
     differences,
@@ -157,7 +158,7 @@ def test_a_model_counts_whoever_names_it(plan: Planner) -> None:
 
 def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     """A new field counts until somebody says here, and in `identity.py`, that it does not."""
-    listed = EXPANDED | PACE | CAPS | NAMING
+    listed = EXPANDED | PACE | CAPS | NAMING | KEEPING
 
     assert JobSpec.model_fields.keys() - listed == {"timeout_multiplier", "sandbox_user", "tries"}
     assert listed <= JobSpec.model_fields.keys()
