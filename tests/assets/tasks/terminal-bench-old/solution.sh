@@ -1,0 +1,1 @@
+wc -l < data/poem.txt | tr -d " " > count.txt

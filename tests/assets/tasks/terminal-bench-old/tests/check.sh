@@ -1,0 +1,1 @@
+grep -qx "$EXPECTED" count.txt
