@@ -113,7 +113,8 @@ class SandboxSpec:
         memory_mb: Memory in MiB, swap off; None = no limit.
         storage_mb: Disk in MiB, kept where the provider can; None = no limit.
         pids: Processes at most.
-        network: What the sandbox may reach.
+        network: What the sandbox may reach when it is opened: `public` or `no-network`.
+        has_changing_network: `set_network` will be called before anything else.
         env: Variables of every command in it.
         workdir: Workspace; None = the image's own, `/root` where that is `/`.
         uploads: Placed before the first command.
@@ -131,6 +132,7 @@ class SandboxSpec:
     storage_mb: int | None = 10240
     pids: int = 4096
     network: NetworkMode = "public"
+    has_changing_network: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
     uploads: Sequence[Upload] = ()

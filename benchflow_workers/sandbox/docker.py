@@ -12,17 +12,20 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from benchflow_client.errors import SandboxError
+from benchflow_workers.sandbox import network_links
 from benchflow_workers.sandbox.archive import pack
 from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec
 from benchflow_workers.sandbox.docker_engine import connect, find_endpoint
 from benchflow_workers.sandbox.docker_gate import StartGate
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import MANAGED_LABEL, DockerImages, PullPolicy, ReadyImage
+from benchflow_workers.sandbox.docker_network import Attached, ContainerNetwork
 from benchflow_workers.sandbox.docker_processes import KEEPER
 from benchflow_workers.sandbox.docker_sandbox import (
     DockerSandbox,
@@ -31,13 +34,15 @@ from benchflow_workers.sandbox.docker_sandbox import (
     remove_container,
     split_by_mount,
 )
+from benchflow_workers.sandbox.network import LISTS
+from benchflow_workers.sandbox.network_gateway import EgressOptions
 
 __all__ = ["DockerOptions", "DockerSandboxes"]
 
 KIND = "docker"
 """Name used by `--sandbox` and by queues."""
 
-_NETWORKS = {"public": "bridge", "no-network": "none"}
+_NETWORKS: Mapping[str, Attached] = {"public": "bridge", "no-network": "none"}
 _CAPABILITIES = Capabilities(
     networks=frozenset(_NETWORKS),
     has_users=True,
@@ -64,6 +69,7 @@ class DockerOptions:
         extra_ca: PEM certificate that every image trusts on top of its own; None = none.
         pull: When registries are asked for ready images.
         start_slots: Containers that start at the same time; None = two per core.
+        egress: How listed names are reached.
     """
 
     state_dir: Path
@@ -71,6 +77,7 @@ class DockerOptions:
     extra_ca: Path | None = None
     pull: PullPolicy = "missing"
     start_slots: int | None = None
+    egress: EgressOptions = field(default_factory=EgressOptions)
 
 
 class DockerSandboxes:
@@ -92,8 +99,21 @@ class DockerSandboxes:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What containers can do."""
-        return _CAPABILITIES
+        """What containers can do; lists of names need a worker as root beside the engine."""
+        return (
+            replace(_CAPABILITIES, networks=_CAPABILITIES.networks | LISTS)
+            if self._can_switch
+            else _CAPABILITIES
+        )
+
+    @cached_property
+    def _can_switch(self) -> bool:
+        """Whether the network of a container can be changed while it runs, found by trying once."""
+        try:
+            is_beside = bool(find_endpoint(self._options.base_url).unix_path)
+        except SandboxError:
+            return False
+        return is_beside and not network_links.problem()
 
     async def check(self) -> None:
         """Ask the engine for its containers; see the protocol."""
@@ -109,8 +129,8 @@ class DockerSandboxes:
         if spec.network not in _NETWORKS:
             raise SandboxError(
                 "task.unsupported",
-                f"Sandbox 'docker' cannot enforce network {spec.network!r}.",
-                hint=f"It has: {', '.join(sorted(_NETWORKS))}.",
+                f"Sandbox 'docker' cannot be opened with network {spec.network!r}.",
+                hint=f"It opens with {' or '.join(sorted(_NETWORKS))}; a list of names is set on a running sandbox.",
             )
         http = await self._connect()
         on_disk, in_memory = split_by_mount(spec.uploads)
@@ -170,7 +190,11 @@ class DockerSandboxes:
         workdir = spec.workdir or (image.workdir if image.workdir not in {"", "/"} else "/root")
         on_disk, in_memory = archives
         async with self._gate:
-            sandbox = DockerSandbox(http, await _create(http, spec, image, workdir), workdir)
+            container_id = await _create(http, spec, image, workdir)
+            network = ContainerNetwork(http, container_id, _NETWORKS[spec.network], self._options.egress)
+            sandbox = DockerSandbox(
+                http, container_id, workdir, network=network if self._can_switch else None
+            )
             try:
                 async with asyncio.timeout(spec.start_timeout_s):
                     if on_disk is not None:

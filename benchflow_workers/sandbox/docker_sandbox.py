@@ -26,7 +26,9 @@ from benchflow_workers.sandbox.docker_exec import (
     split_parts,
 )
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
+from benchflow_workers.sandbox.docker_network import ContainerNetwork
 from benchflow_workers.sandbox.docker_processes import KEEPER, ContainerProcesses
+from benchflow_workers.sandbox.network import NOT_ENFORCED, NetworkPolicy, not_enforced
 from benchflow_workers.sandbox.output import CappedOutput
 
 logger = logging.getLogger(__name__)
@@ -46,10 +48,13 @@ _PACK = 'if [ -L "$1" ] || [ ! -e "$1" ]; then exit 44; fi; exec tar -cf - -C "$
 class DockerSandbox:
     """A container; made by the provider, used by one trial."""
 
-    def __init__(self, http: EngineHttp, container_id: str, workdir: str) -> None:
+    def __init__(
+        self, http: EngineHttp, container_id: str, workdir: str, *, network: ContainerNetwork | None = None
+    ) -> None:
         self._http = http
         self._id = container_id
         self._workdir = workdir
+        self._network = network
         self._processes = ContainerProcesses(http, container_id, None)
         self._removal: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -143,6 +148,13 @@ class DockerSandbox:
                 hint="Where the worker does not run as root beside the daemon, the image needs sh, cat and tr.",
             )
 
+    async def set_network(self, policy: NetworkPolicy) -> None:
+        """Change what every process reaches, from outside; see `NetworkSwitch`."""
+        if self._network is None:
+            raise not_enforced(policy, "this container keeps the network it was opened with")
+        async with self._guard("change its network", NOT_ENFORCED):
+            await self._network.set(policy)
+
     async def put(self, uploads: Sequence[Upload]) -> None:
         """Place files; see the protocol."""
         on_disk, in_memory = split_by_mount(uploads)
@@ -214,8 +226,13 @@ class DockerSandbox:
         """Remove the container; see the protocol."""
         self._is_closed = True
         if self._removal is None:
-            self._removal = asyncio.create_task(remove_container(self._http, self._id))
+            self._removal = asyncio.create_task(self._remove())
         await finish(self._removal)
+
+    async def _remove(self) -> None:
+        await remove_container(self._http, self._id)
+        if self._network is not None:
+            await self._network.close()
 
     @asynccontextmanager
     async def _guard(self, action: str, code: str) -> AsyncGenerator[None, None]:

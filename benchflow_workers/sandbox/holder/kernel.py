@@ -55,6 +55,11 @@ def unshare(flags: int) -> None:  # pragma: no cover
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
+def enter_network(namespace: int) -> None:  # pragma: no cover
+    """Move the calling thread into the network namespace of a descriptor."""
+    _check(_libc.setns(ctypes.c_int(namespace), ctypes.c_int(NEWNET)), "enter network namespace")
+
+
 def mount(
     source: str, target: str, kind: str | None, *, flags: int = 0, data: str = ""
 ) -> None:  # pragma: no cover

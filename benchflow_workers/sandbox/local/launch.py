@@ -20,9 +20,11 @@ from benchflow_workers.sandbox.local.cgroups import ControlGroup, Limits, make_g
 from benchflow_workers.sandbox.local.execution import Surroundings
 from benchflow_workers.sandbox.local.holder_client import Holder, Nursery
 from benchflow_workers.sandbox.local.host_root import Root, Slot
+from benchflow_workers.sandbox.local.network import LocalNetwork
 from benchflow_workers.sandbox.local.options import LocalOptions, Mode
 from benchflow_workers.sandbox.local.places import Places, Record
 from benchflow_workers.sandbox.local.sandbox import LocalSandbox, Made
+from benchflow_workers.sandbox.network_links import GATEWAY
 
 PYTHON_FOLDER = "/opt/benchflow-python"
 """Where the worker's own interpreter is shown when the host has no other."""
@@ -131,7 +133,8 @@ class Launcher:
             stack.callback(holder.end)
             record = self._places.started(record, holder.pid)
             stack.pop_all()
-        return LocalSandbox(Made(record, holder, self._places, around, image.notes))
+        network = LocalNetwork(holder, self._options.egress) if spec.has_changing_network else None
+        return LocalSandbox(Made(record, holder, self._places, around, image.notes, network))
 
     def _surroundings(self, spec: SandboxSpec, image: Image, group: ControlGroup) -> Surroundings:
         env = {**image.env, **spec.env}
@@ -149,7 +152,7 @@ class Launcher:
         is_single_user = self.mode == "rootless"
         host_name = spec.name.replace("_", "-")[:63]
         return {
-            "cuts_network": spec.network == "no-network",
+            "cuts_network": spec.network == "no-network" or spec.has_changing_network,
             "has_users": not is_single_user,
             "root": {
                 "root": str(folder / "root"),
@@ -157,7 +160,7 @@ class Launcher:
                 "overlay_options": "volatile,userxattr" if is_single_user else "volatile,index=off",
                 "binds": [self._python.bind] if self._python.bind else [],
                 "hostname": host_name,
-                "files": _identity_files(host_name, has_network=spec.network != "no-network"),
+                "files": _identity_files(host_name, resolver=_resolver(spec)),
             },
         }
 
@@ -199,16 +202,23 @@ def _overlay(slot: Slot, layers: Sequence[Path], folder: Path) -> dict[str, Any]
     return {"target": slot.target, "lowers": lowers, "upper": str(upper), "work": str(work)}
 
 
-def _identity_files(host_name: str, *, has_network: bool) -> list[tuple[str, str]]:
+def _identity_files(host_name: str, *, resolver: str | None) -> list[tuple[str, str]]:
     """Return the files that say who and where a sandbox is; they are the host's in no sandbox."""
     hosts = f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n127.0.1.1\t{host_name}\n"
     files = [("/etc/hosts", hosts), ("/etc/hostname", f"{host_name}\n")]
-    if has_network:
-        try:
-            files.append(("/etc/resolv.conf", Path("/etc/resolv.conf").read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError):
-            return files
-    return files
+    return files if resolver is None else [*files, ("/etc/resolv.conf", resolver)]
+
+
+def _resolver(spec: SandboxSpec) -> str | None:
+    """Return the text that says who answers DNS; None = nobody."""
+    if spec.has_changing_network:
+        return f"nameserver {GATEWAY}\n"
+    if spec.network == "no-network":
+        return None
+    try:
+        return Path("/etc/resolv.conf").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _rlimits(spec: SandboxSpec, group: ControlGroup) -> dict[str, int]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from benchflow_workers.sandbox.network_gateway import EgressOptions
+
 Mode = Literal["namespaces", "rootless"]
 """How sandboxes are made: by real root with several users, or inside a user namespace with one."""
 
@@ -22,6 +24,7 @@ class LocalOptions:
             used; a name that is not here means the root of the host.
         hidden: Absolute paths of the host that no sandbox shows, besides the usual ones.
         cgroup_root: Where the control groups are mounted.
+        egress: How listed names are reached.
     """
 
     state_dir: Path
@@ -29,3 +32,4 @@ class LocalOptions:
     rootfs: Mapping[str, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
     cgroup_root: Path = Path("/sys/fs/cgroup")
+    egress: EgressOptions = field(default_factory=EgressOptions)

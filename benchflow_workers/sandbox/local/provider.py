@@ -9,9 +9,11 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cached_property
 from pathlib import Path
 
 from benchflow_client.errors import SandboxError
+from benchflow_workers.sandbox import network_links
 from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec
 from benchflow_workers.sandbox.local import dockerfile
 from benchflow_workers.sandbox.local.build import Builder
@@ -29,6 +31,7 @@ from benchflow_workers.sandbox.local.modes import choose_mode
 from benchflow_workers.sandbox.local.options import LocalOptions, Mode
 from benchflow_workers.sandbox.local.places import Places
 from benchflow_workers.sandbox.local.sandbox import LocalSandbox
+from benchflow_workers.sandbox.network import LISTS
 
 _NETWORKS = frozenset({"public", "no-network"})
 _SYSTEM_BINS = (Path("/usr/bin"), Path("/usr/local/bin"))
@@ -81,7 +84,7 @@ class LocalSandboxes:
         has_users = self.mode == "namespaces"
         users = () if has_users else ("the agent's user from the tests' user: there is a single one",)
         return Capabilities(
-            networks=_NETWORKS,
+            networks=_NETWORKS | LISTS if self._can_switch else _NETWORKS,
             has_users=has_users,
             has_compose=False,
             has_gpus=False,
@@ -93,6 +96,11 @@ class LocalSandboxes:
             ),
             does_not_isolate=(*users, *_SHARED),
         )
+
+    @cached_property
+    def _can_switch(self) -> bool:
+        """Whether the network of a sandbox can be changed while it runs, found by trying once."""
+        return self.mode == "namespaces" and not network_links.problem()
 
     def _launcher(self) -> Launcher:
         with self._lock:
@@ -125,8 +133,14 @@ class LocalSandboxes:
         if spec.network not in _NETWORKS:
             raise SandboxError(
                 "task.unsupported",
-                f"Local sandboxes cannot enforce network_mode {spec.network!r}.",
-                hint="Use --sandbox docker, or network_mode public or no-network.",
+                f"Local sandboxes cannot be opened with network {spec.network!r}.",
+                hint="They open with public or no-network; a list of names is set on a running sandbox.",
+            )
+        if spec.has_changing_network and not self._can_switch:
+            raise SandboxError(
+                "task.unsupported",
+                "The network of a local sandbox cannot be changed on this host.",
+                hint="Run the worker as root with CAP_SYS_ADMIN and CAP_NET_ADMIN.",
             )
         launcher = await asyncio.to_thread(self._launcher)
         image = await self._image(launcher, spec)

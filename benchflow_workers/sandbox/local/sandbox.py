@@ -18,7 +18,9 @@ from benchflow_workers.sandbox.base import Command, Completed, Upload
 from benchflow_workers.sandbox.local import execution
 from benchflow_workers.sandbox.local.execution import Surroundings
 from benchflow_workers.sandbox.local.holder_client import Channel, Holder, lost
+from benchflow_workers.sandbox.local.network import LocalNetwork
 from benchflow_workers.sandbox.local.places import Places, Record
+from benchflow_workers.sandbox.network import NetworkPolicy, not_enforced
 
 _TRANSFER_S = 600.0  # longest a transfer may be silent
 
@@ -32,6 +34,7 @@ class Made:
     places: Places
     around: Surroundings
     notes: tuple[str, ...]
+    network: LocalNetwork | None = None
 
 
 class LocalSandbox:
@@ -69,6 +72,13 @@ class LocalSandbox:
     async def kill(self, user: str | int) -> None:
         """Kill every process of a user; with a single user, every process of a command."""
         await execution.kill(self._made.holder, {"user": str(user), "has_users": self._made.around.has_users})
+
+    async def set_network(self, policy: NetworkPolicy) -> None:
+        """Change what every process reaches, from outside; see `NetworkSwitch`."""
+        self._check_alive()
+        if self._made.network is None:
+            raise not_enforced(policy, "this sandbox keeps the network it was opened with")
+        await self._made.network.set(policy)
 
     async def put(self, uploads: Sequence[Upload]) -> None:
         """Place files in one transfer; nothing a sandbox links leads out of it."""
@@ -159,6 +169,8 @@ class LocalSandbox:
         Raises:
             SandboxError: `sandbox.exec_failed` when a process cannot be killed.
         """
+        if self._made.network is not None:
+            self._made.network.close_blocking()
         if not self._made.holder.end():
             raise SandboxError(
                 "sandbox.exec_failed",
