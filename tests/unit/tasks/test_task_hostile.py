@@ -9,11 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import tomli_w
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchflow_client.errors import TaskError
 from benchflow_client.tasks.check import check
+from benchflow_client.tasks.discover import discover
 from benchflow_client.tasks.read import read_task
 from benchflow_client.tasks.source import SourceError, parse_source
 
@@ -64,15 +67,59 @@ def read_or_refuse(names: set[str], replaced: dict[str, bytes]) -> None:
             assert all("\n" not in line for line in report.problems)
 
 
-def yaml_of(value: object) -> bytes:
-    import yaml
+OLD = {
+    "task.yaml": b"instruction: Do it.\n",
+    "docker-compose.yaml": b"services: {client: {build: .}}\n",
+    "Dockerfile": b"FROM debian:bookworm-slim\n",
+    "run-tests.sh": b"true\n",
+    "solution.yaml": b"- command: true\n",
+}
+FENCED = {
+    "task.md": b"Do it.\n\n```toml task\n[agent]\ntimeout = '1m'\n```\n",
+    "sandbox/Dockerfile": b"FROM debian:bookworm-slim\n",
+    "verifier/test.sh": b"true\n",
+}
+OLD_KEYS = st.sampled_from(
+    ["services", "client", "main", "build", "context", "dockerfile", "image", "command", "environment", "volumes",
+     "depends_on", "network_mode", "working_dir", "args", "instruction", "tags", "parser_name", "difficulty",
+     "max_agent_timeout_sec", "author_name", "<<", ""]
+)  # fmt: skip
+OLD_DATA = st.recursive(
+    SCALARS | st.sampled_from(["${T_BENCH_X}", "..", "/a", "sleep infinity", "service:client", "pytest"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(OLD_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+FENCED_KEYS = st.sampled_from(
+    ["agent", "sandbox", "verifier", "oracle", "timeout", "network", "memory", "disk", "ready", "outputs", "env",
+     "authors", "about", "mount", "name", "path", "allow", "block", "isolation", "interval", "runs", "cpus", "mcp"]
+)  # fmt: skip
+FENCED_DATA = st.recursive(
+    SCALARS | st.sampled_from(["15m", "4 GB", "none", "open", "/tests", "a.org", "separate"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FENCED_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
 
+
+def convert_or_refuse(files: dict[str, bytes]) -> None:
+    """Write a task of another format, find and check it; anything but a report escapes."""
+    with tempfile.TemporaryDirectory() as root:
+        folder, room = Path(root) / "suite" / "t", Path(root) / "room"
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        found = discover(folder, room=room)
+        for entry in found.tasks:
+            assert entry.task.model_validate_json(entry.task.model_dump_json()) == entry.task
+        for broken in found.broken:
+            assert broken.problems
+            assert all("\n" not in line for line in broken.problems)
+
+
+def yaml_of(value: object) -> bytes:
     return b"---\n" + yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "replace") + b"---\nDo it.\n"
 
 
 def toml_of(value: object) -> bytes:
-    import tomli_w
-
     def without_none(item: object) -> object:
         if isinstance(item, dict):
             return {key: without_none(inner) for key, inner in item.items() if inner is not None}
@@ -83,7 +130,7 @@ def toml_of(value: object) -> bytes:
     return tomli_w.dumps(without_none(value)).encode("utf-8", "replace")
 
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @FEW
@@ -128,7 +175,40 @@ def test_any_dockerfile(text):
     read_or_refuse(SPLIT, {"environment/Dockerfile": text.encode()})
 
 
-@settings(max_examples=200, deadline=None)
+@FEW
+@given(st.sampled_from(sorted(OLD)), st.binary(max_size=200))
+def test_any_bytes_in_any_file_of_an_old_task(name, content):
+    convert_or_refuse({**OLD, name: content})
+
+
+@FEW
+@given(st.dictionaries(OLD_KEYS, OLD_DATA, max_size=5), st.sampled_from(["task.yaml", "solution.yaml"]))
+def test_any_data_under_known_keys_of_an_old_task(data, name):
+    convert_or_refuse({**OLD, name: yaml.safe_dump(data, allow_unicode=True).encode("utf-8", "replace")})
+
+
+@FEW
+@given(st.dictionaries(OLD_KEYS, OLD_DATA, max_size=5), st.dictionaries(OLD_KEYS, OLD_DATA, max_size=2))
+def test_any_data_in_the_compose_file_of_an_old_task(client, others):
+    compose = yaml.safe_dump({"services": {"client": client, **others}}, allow_unicode=True)
+    convert_or_refuse({**OLD, "docker-compose.yaml": compose.encode("utf-8", "replace")})
+
+
+@FEW
+@given(st.text(alphabet="`~ \n#-<!>toml taskstage\r\tnotes=[]'", max_size=120) | st.text(max_size=40))
+def test_any_text_around_a_settings_block(text):
+    convert_or_refuse({**FENCED, "task.md": text.encode("utf-8", "replace") + b"\n" + FENCED["task.md"]})
+    convert_or_refuse({**FENCED, "task.md": FENCED["task.md"] + text.encode("utf-8", "replace")})
+
+
+@FEW
+@given(st.dictionaries(FENCED_KEYS, FENCED_DATA, max_size=5))
+def test_any_settings_in_a_block(data):
+    block = b"Do it.\n\n```toml task\n" + toml_of(data) + b"\n```\n"
+    convert_or_refuse({**FENCED, "task.md": block})
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.text(max_size=40) | st.from_regex(r"(https|ssh|file)://[a-z:@\[\]/.0-9-]{0,30}"))
 def test_any_source_is_parsed_or_refused(text):
     with suppress(SourceError):
