@@ -123,8 +123,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
-    locks = HostLocks(client.state_dir / "locks")
-    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, locks)
+    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, _locks(client.state_dir))
     return WorkerContext(
         name=name,
         settings=worker,
@@ -153,6 +152,11 @@ def _scratch(state_dir: Path) -> Path:
     folder = state_dir / "scratch" / str(os.getpid())
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _locks(state_dir: Path) -> HostLocks:
+    """Return the locks all workers with this state folder share."""
+    return HostLocks(state_dir / "locks")
 
 
 def _redis_broker(at: Addresses) -> RedisConnection | None:

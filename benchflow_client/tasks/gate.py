@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchflow_client.schema.task import Task
+from benchflow_client.schema.task_steps import step_config, step_tables
 
 _MAIN = "main"
 """The service every sandbox has."""
@@ -53,19 +54,35 @@ def unsupported(
         them would change what the score means.
     """
     reasons = (
-        *_steps(task),
+        *_artifacts(task),
         *_machine(task, has_compose=has_compose, has_gpus=has_gpus),
         *_networks(task, networks),
         *_preparation(task),
         *_verifier(task),
         *_document(task.document),
     )
+    reasons += tuple(reason for reason in _steps(task, networks) if reason not in reasons)
     return tuple(f"{path}: {reason}" for path, reason in reasons)
 
 
-def _steps(task: Task) -> Iterator[tuple[str, str]]:
-    if task.config.steps is not None:
-        yield "steps", "tasks with several steps are not run by this version"
+def _steps(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yield why a step cannot be run, besides what holds for the whole task."""
+    of_task = {*_networks(task, networks), *_verifier(task)}
+    for index, step in enumerate(step_tables(task.config)):
+        stepped = task.model_copy(update={"config": step_config(task.config, step)})
+        own = task.model_copy(update={"config": task.config.model_copy(update={"artifacts": step.artifacts})})
+        found = (*_networks(stepped, networks), *_verifier(stepped))
+        new = (*((path, why) for path, why in found if (path, why) not in of_task), *_artifacts(own))
+        yield from ((f"steps[{index}].{path}", why) for path, why in new)
+        if stepped.config.verifier.sandbox_mode == "separate" or stepped.config.verifier.sandbox is not None:
+            yield f"steps[{index}].verifier.sandbox", "the tests of a step run where its agent worked"
+        if stepped.config.verifier.hardening.restore_workspace:
+            yield f"steps[{index}].verifier.hardening.restore_workspace", "it would undo the steps before"
+    if task.config.steps and any(task.document.get(key) for key in _DOCUMENT_REASONS):
+        yield "steps", "steps do not go together with roles, scenes or a user"
+
+
+def _artifacts(task: Task) -> Iterator[tuple[str, str]]:
     for index, artifact in enumerate(task.config.artifacts):
         if artifact.service != _MAIN:
             yield f"artifacts[{index}].service", f"artifacts are kept from the service {_MAIN!r} only"

@@ -23,6 +23,7 @@ from benchflow_client.tasks.layout import (
 from benchflow_client.tasks.profiles import apply_profiles, expand_shorthands
 from benchflow_client.tasks.raw import Raw, dotted, value_at
 from benchflow_client.tasks.spelling import lift_limits, unify
+from benchflow_client.tasks.steps import check_steps, warn_about_steps
 from benchflow_client.tasks.task_md import Prompts, read_prompts, split
 from benchflow_client.tasks.text import CONFIG_LIMIT_BYTES, PROMPT_LIMIT_BYTES, read_text
 from benchflow_client.tasks.toml_file import parse_toml
@@ -34,6 +35,7 @@ TASK_FILES = ("task.md", "task.toml")
 
 _MOST_DIFFERENCES = 10
 """Keys that are named when task.md and task.toml disagree."""
+
 
 _DESCRIPTIONS = {"schema_version", "task", "metadata", "source"}
 """Keys that tell about a task and change nothing in how it is run."""
@@ -135,7 +137,9 @@ def _read_toml(folder: Path, findings: Findings) -> _Declared:
         raw = unify(raw, findings, has_toml_names=True)
         lift_limits(raw)
         has_steps, has_image = bool(raw.data.get("steps")), _names_image(raw)
+        of_steps = check_steps(folder, raw, findings, is_lenient=True)
         config, ignored = validate_leniently(TaskConfig, raw, findings)
+        ignored = tuple(sorted((*ignored, *of_steps)))
     if has_steps and not os.path.lexists(folder / "instruction.md"):
         return _Declared(
             config, "", ignored_keys=ignored, has_image=has_image
@@ -170,6 +174,7 @@ def _read_md(folder: Path, layout: Layout, findings: Findings) -> _Declared:
             f"environment/Dockerfile: not built, the profile sets the image {shown_value(image)}"
         )
     has_image, document = _names_image(raw), read_document(raw, findings)
+    check_steps(folder, raw, findings, is_lenient=False)
     config = validate(
         TaskConfig, raw, findings, known=(*DOCUMENT_KEYS, "name", "image", "profile", "profiles")
     )
@@ -250,7 +255,9 @@ def _check_image(folder: Path, layout: Layout, findings: Findings) -> None:
 def _warn(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) -> None:
     """Add what an author should know although the task can be run."""
     verifier = config.verifier
-    if verifier.type == "test-script":
+    if config.steps:
+        warn_about_steps(folder, config, findings)
+    elif verifier.type == "test-script":
         warn_about_tests(folder, layout.verifier_dir, findings)
     if verifier.workspace_recovery or verifier.submission_files:
         findings.warning("verifier: workspace_recovery and submission_files keep nothing in this version")

@@ -60,6 +60,8 @@ async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
     await run_setup_commands(prepared, sandbox)
     if table.healthcheck is not None:
         await until_healthy(table.healthcheck, sandbox)
+    if prepared.folder.task.config.verifier.hardening.restore_workspace:
+        await take_baseline(sandbox, sandbox.workdir, timeout_s=prepared.verify_context.setup_timeout_s)
     if prepared.agent.runs_as_user and prepared.agent_context.user != ROOT and not prepared.steps:
         await prepare_user(
             sandbox,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.task import Task
+from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.tasks.gate import unsupported
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
@@ -15,7 +17,8 @@ from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.host_locks import HostLocks
-from benchflow_workers.trial.records import Attempt, Prepared, TaskFolder
+from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
+from benchflow_workers.trial.step_folders import step_folder
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
 
@@ -64,6 +67,29 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     provider = parts.provider(attempt.plan.sandbox)
     folder = parts.bundles.task(attempt.trial.task)
     _check_supported(folder.task, provider)
+    steps = step_tables(folder.task.config)
+    if not steps:
+        return _resolve(attempt, parts, folder, provider)
+    done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
+    first = done[0].prepared
+    secrets = first.secrets.union(*(step.prepared.secrets for step in done))
+    sandbox = replace(first.sandbox, build_context=_build_context(folder))
+    return replace(first, folder=folder, sandbox=sandbox, secrets=secrets, steps=done)
+
+
+def _prepare_step(
+    attempt: Attempt, parts: Parts, folder: TaskFolder, provider: SandboxProvider, *, step: StepTable
+) -> PreparedStep:
+    workdir = folder.path / "steps" / step.name / "workdir"
+    return PreparedStep(
+        table=step,
+        prepared=_resolve(attempt, parts, step_folder(folder, step), provider),
+        workdir=workdir if workdir.is_dir() else None,
+    )
+
+
+def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: SandboxProvider) -> Prepared:
+    """Return what one turn and its verdict need."""
     spec = attempt.trial.agent.spec
     agent = parts.agent("script" if spec.is_script else spec.name)
     variables = resolve_variables(folder.task, spec.env, parts.environ)
@@ -158,7 +184,7 @@ def _sandbox_spec(
             "bf.worker": attempt.worker,
         },
         image=table.docker_image,
-        build_context=None if table.docker_image else folder.path / "environment",
+        build_context=_build_context(folder),
         build_digest=folder.environment_digest,
         build_timeout_s=table.build_timeout_sec * factor,
         cpus=table.cpus,
@@ -169,6 +195,11 @@ def _sandbox_spec(
         workdir=table.workdir,
         uploads=(*_base_uploads(folder.task), *uploads),
     )
+
+
+def _build_context(folder: TaskFolder) -> Path | None:
+    """Return the folder the image is built from; None = it is a ready one."""
+    return None if folder.task.config.sandbox.docker_image else folder.path / "environment"
 
 
 def _base_uploads(task: Task) -> tuple[Upload, ...]:

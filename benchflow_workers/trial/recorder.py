@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from benchflow_client.errors import StoreError
 from benchflow_client.results.verifiers_row import to_verifiers_row
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
-from benchflow_client.schema.trial import Outcome, Timing, TrialResult
+from benchflow_client.schema.trial import Outcome, StepResult, Timing, TrialResult, scalar_reward
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import json_document, json_lines, plain_json, write_document
 from benchflow_client.store.layout import attempt_prefix, result_key
-from benchflow_workers.trial.records import Attempt, Rollout
+from benchflow_workers.trial.records import STEPS_DIR, Attempt, Rollout
 from benchflow_workers.trial.redact import Redactor
 
 _OWN_DOCUMENTS = ("config.json", "result.json")
@@ -69,14 +70,30 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         outcome=outcome_of(rollout),
         rewards=None if rollout.rewards is None else redactor.value(plain_json(rollout.rewards)),
         **_sides(failures),
+        steps=tuple(_step_result(name, step, redactor) for name, step in rollout.steps),
         failures=failures,
         warnings=tuple(redactor.text(warning) for warning in rollout.warnings),
         agent_exit_code=rollout.agent_exit_code,
         agent_result=rollout.usage,
-        timing=Timing(**{name: round(value, 3) for name, value in seconds.items()}),
+        timing=_timing(seconds),
         started_at=attempt.started_at,
         finished_at=finished,
     )
+
+
+def _step_result(name: str, rollout: Rollout, redactor: Redactor) -> StepResult:
+    error = rollout.failures[0].message if rollout.failures else None
+    return StepResult(
+        name=name,
+        reward=scalar_reward(rollout.rewards),
+        rewards=None if rollout.rewards is None else redactor.value(plain_json(rollout.rewards)),
+        error=None if error is None else redactor.text(error),
+        timings=_timing({**rollout.seconds, "total": sum(rollout.seconds.values())}),
+    )
+
+
+def _timing(seconds: Mapping[str, float]) -> Timing:
+    return Timing(**{name: round(value, 3) for name, value in seconds.items()})
 
 
 def outcome_of(rollout: Rollout) -> Outcome:
@@ -136,17 +153,27 @@ def write_artifacts(
 def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
     """Add what there is; an attempt that never ran a command leaves its result alone."""
     if rollout.agent_log:
-        _write(folder, ("agent", f"{result.agent.replace('/', '_')}.txt"), rollout.agent_log)
+        _write(folder, ("agent", _log_name(result)), rollout.agent_log)
     if rollout.test_output is not None:
         _write(folder, ("verifier", "test-stdout.txt"), rollout.test_output)
         row = to_verifiers_row(result, example_id=result.index)
         _write(folder, ("results.jsonl",), json_lines([row]))
+    for name, step in rollout.steps:
+        place = folder / STEPS_DIR / name
+        if step.agent_log:
+            _write(place, ("agent", _log_name(result)), step.agent_log)
+        if step.test_output is not None:
+            _write(place, ("verifier", "test-stdout.txt"), step.test_output)
     if rollout.events:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))
     if folder.is_dir():
         _write(folder, ("timing.json",), json_document(result.timing.model_dump(exclude_none=True)))
+
+
+def _log_name(result: TrialResult) -> str:
+    return f"{result.agent.replace('/', '_')}.txt"
 
 
 def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:

@@ -11,11 +11,15 @@ from typing import Any
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.plan import Plan, PlannedTrial
 from benchflow_client.schema.task import Task
+from benchflow_client.schema.task_steps import StepTable
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.verifiers.base import Verifier, VerifyContext
+
+STEPS_DIR = "steps"
+"""Folder below the attempt's with one folder for each step of a multi-step task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Prepared:
         setup_env: Resolved variables for setup commands, in their order.
         host_locks: Locks that setup commands of this host take turns by.
         secrets: Values that must not appear in anything that is written.
+        steps: The steps of a multi-step task, in order; empty = one turn, one verdict.
     """
 
     folder: TaskFolder
@@ -82,6 +87,22 @@ class Prepared:
     setup_env: Sequence[Mapping[str, str]]
     host_locks: HostLocks
     secrets: frozenset[str]
+    steps: tuple[PreparedStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """One step of a multi-step task, resolved before any sandbox exists.
+
+    Attributes:
+        table: What it declares.
+        prepared: The task as this step sees it: its instruction, tests, solution, agent, verifier.
+        workdir: Folder on this host whose content goes into the workspace before it; None = none.
+    """
+
+    table: StepTable
+    prepared: Prepared
+    workdir: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +120,7 @@ class Rollout:
         usage: What it used.
         test_output: What the tests printed, raw; None = they did not run.
         seconds: Wall clock by phase.
+        steps: What each begun step of a multi-step task came to, by name, in order.
     """
 
     sandbox_id: str | None = None
@@ -111,3 +133,4 @@ class Rollout:
     usage: AgentUsage = field(default_factory=AgentUsage)
     test_output: bytes | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    steps: tuple[tuple[str, Rollout], ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from benchflow_workers.trial import phases
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.phases import PhaseObserver, Stopwatch
 from benchflow_workers.trial.prepare import Parts, prepare
-from benchflow_workers.trial.records import Attempt, Prepared, Rollout
+from benchflow_workers.trial.records import STEPS_DIR, Attempt, Prepared, PreparedStep, Rollout
+from benchflow_workers.trial.steps import begin_step, combined, is_passed
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ async def run_attempt(
             sandbox = await prepared.provider.open(wanted)
         rollout = replace(rollout, sandbox_id=sandbox.id)
         try:
-            rollout = await _in_sandbox(_Step(prepared, sandbox, folder, watch, observe), rollout)
+            rollout = await _in_sandbox(_Work(prepared, sandbox, folder, watch, observe), rollout)
         finally:
             await _close(sandbox, attempt, parts.close_timeout_s)
     rollout = with_failure(rollout, opening.failure)
@@ -67,7 +69,7 @@ async def _close(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Work:
     """What every phase inside a sandbox needs."""
 
     prepared: Prepared
@@ -76,6 +78,11 @@ class _Step:
     watch: Stopwatch
     observe: PhaseObserver
 
+    def within(self, step: PreparedStep) -> _Work:
+        """Return the same for one step, with a folder and a stopwatch of its own."""
+        folder = self.folder / STEPS_DIR / step.table.name
+        return replace(self, prepared=step.prepared, folder=folder, watch=Stopwatch())
+
     @contextmanager
     def phase(self, name: str, timing: str) -> Generator[None, None, None]:
         self.observe(name)
@@ -83,33 +90,63 @@ class _Step:
             yield
 
 
-async def _in_sandbox(step: _Step, rollout: Rollout) -> Rollout:
-    """The order of phases: set up, agent, tests, collect, judge."""
-    prepared, sandbox = step.prepared, step.sandbox
-    async with Boundary() as before_verdict:
-        with step.phase("setup", "agent_setup"):
-            await phases.set_up(prepared, sandbox)
-        with step.phase("agent", "agent_execution"):
-            rollout = await phases.take_turn(prepared, sandbox, rollout)
-    rollout = with_failure(rollout, before_verdict.failure)
+async def _in_sandbox(work: _Work, rollout: Rollout) -> Rollout:
+    """The order of phases: set up, then one round, or one a step."""
+    async with Boundary() as setting_up:
+        with work.phase("setup", "agent_setup"):
+            await phases.set_up(work.prepared, work.sandbox)
+    rollout = with_failure(rollout, setting_up.failure)
+    if setting_up.failure is None and work.prepared.steps:
+        return await _all_steps(work, rollout)
+    return await _round(work, rollout, is_ready=setting_up.failure is None)
+
+
+async def _all_steps(work: _Work, start: Rollout) -> Rollout:
+    """The order of steps: each is made ready and goes through a round of its own, until one does not pass."""
+    done: list[Rollout] = []
+    for step in work.prepared.steps:
+        inner = work.within(step)
+        await asyncio.to_thread(inner.folder.mkdir, parents=True)
+        one = Rollout(sandbox_id=start.sandbox_id)
+        async with Boundary() as preparing:
+            with inner.phase("setup", "agent_setup"):
+                await begin_step(step, work.sandbox, is_first=not done)
+        one = with_failure(one, preparing.failure)
+        one = await _round(inner, one, is_ready=preparing.failure is None)
+        done.append(replace(one, seconds=inner.watch.seconds))
+        work.watch.add(inner.watch.seconds)
+        if not is_passed(step, one):
+            break
+    return combined(work.prepared, start, done)
+
+
+async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:
+    """The order of one round: agent, tests, collect, judge; what is not ready is collected only."""
+    prepared, sandbox = work.prepared, work.sandbox
+    if is_ready:
+        async with Boundary() as working:
+            with work.phase("agent", "agent_execution"):
+                rollout = await phases.take_turn(prepared, sandbox, rollout)
+        rollout = with_failure(rollout, working.failure)
+        is_ready = working.failure is None
     if not prepared.provider.capabilities.runs_commands:
         return rollout
     tests: Completed | None = None
-    if before_verdict.failure is None:
+    if is_ready:
         async with Boundary(is_verifying=True) as verifying:
-            with step.phase("verifying", "verifier"):
+            with work.phase("verifying", "verifier"):
                 tests = await phases.run_tests(prepared, sandbox)
             rollout = replace(rollout, test_output=tests.stdout)
         rollout = with_failure(rollout, verifying.failure)
     async with Boundary(is_verifying=True) as collecting:
-        with step.phase("collecting", "collect"):
-            warnings = await phases.collect(prepared, sandbox, step.folder)
+        with work.phase("collecting", "collect"):
+            warnings = await phases.collect(prepared, sandbox, work.folder)
         rollout = replace(rollout, warnings=(*rollout.warnings, *warnings))
-        rollout = phases.with_events(rollout, step.folder)
+        rollout = phases.with_events(rollout, work.folder)
     if tests is None:
         return rollout
     if collecting.failure is not None:
         return with_failure(rollout, collecting.failure)
     async with Boundary(is_verifying=True) as judging:
-        rollout = phases.judge(prepared, tests, rollout, step.folder)
+        rollout = phases.judge(prepared, tests, rollout, work.folder)
     return with_failure(rollout, judging.failure)

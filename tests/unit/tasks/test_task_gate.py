@@ -31,7 +31,6 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ('[[steps]]\nname = "a"', "steps: tasks with several steps are not run by this version"),
         ('artifacts = [{source = "/x", service = "db"}]', "artifacts[0].service: artifacts are kept from the service 'main' only"),
         ('[environment]\nos = "windows"', "sandbox.os: windows is not run; only linux is"),
         ("[environment]\ngpus = 2", "sandbox.gpus: 2 asked for, and this sandbox has none"),
@@ -53,6 +52,35 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
 )  # fmt: skip
 def test_what_is_not_run_is_a_reason_with_its_key(make_task, config, reason):
     assert reasons(make_task({"task.toml": config})) == (reason,)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("", ()),
+        ('[steps.verifier]\ntype = "llm-judge"', ("steps[0].verifier.type: 'llm-judge' is not run by this version; only test-script is",)),
+        ('[steps.agent]\nnetwork_mode = "no-network"', ("steps[0].agent.network_mode: 'no-network' differs from the sandbox's 'public', and a network stays as it started",)),
+        ("verifier = {hardening = {restore_workspace = true}}", ("steps[0].verifier.hardening.restore_workspace: it would undo the steps before",)),
+        ('artifacts = [{source = "/x", service = "db"}]', ("steps[0].artifacts[0].service: artifacts are kept from the service 'main' only",)),
+    ],
+)  # fmt: skip
+def test_what_a_step_asks_for_is_a_reason_with_its_number(make_task, config, expected):
+    folder = make_task({
+        "task.toml": f'[[steps]]\nname = "a"\n{config}\n[[steps]]\nname = "b"\n',
+        "steps/a/instruction.md": "Do a.\n",
+        "steps/b/instruction.md": "Do b.\n",
+    })
+
+    assert reasons(folder) == expected
+
+
+def test_tests_of_a_step_in_a_sandbox_of_their_own_are_a_reason(make_task):
+    folder = make_task({
+        "task.toml": '[[steps]]\nname = "a"\nverifier = {environment_mode = "separate"}\n',
+        "steps/a/instruction.md": "Do a.\n",
+    })
+
+    assert "steps[0].verifier.sandbox: the tests of a step run where its agent worked" in reasons(folder)
 
 
 def test_network_the_sandbox_does_not_enforce_is_a_reason(make_task):

@@ -155,12 +155,14 @@ def test_old_text_sizes_are_converted_with_a_warning(make_task):
         ('[environment]\nmemory = "1G"\nmemory_mb = 1024', "task.toml, line 2: environment.memory: is another spelling of memory_mb; give one of the two"),
         ("[verifier.environment]\n[verifier.sandbox]", "task.toml, line 1: verifier.environment: is another spelling of sandbox; give one of the two"),
         ('[verifier]\nenvironment_mode = "shared"\nsandbox_mode = "shared"', "task.toml, line 2: verifier.environment_mode: is another spelling of sandbox_mode; give one of the two"),
-        ('[[steps]]\n[steps.verifier]\nsandbox = {}\nenvironment = {}', "task.toml, line 4: steps[0].verifier.environment: is another spelling of sandbox; give one of the two"),
+        ('[[steps]]\nname = "a"\n[steps.verifier]\nsandbox = {}\nenvironment = {}', "task.toml, line 5: steps[0].verifier.environment: is another spelling of sandbox; give one of the two"),
         ('[environment]\nallow_internet = true\nnetwork_mode = "no-network"', 'task.toml, line 2: environment.allow_internet = true: contradicts network_mode = "no-network"; give one of the two'),
     ],
 )  # fmt: skip
 def test_two_spellings_of_one_key_are_a_problem(make_task, config, problem):
-    assert problems_of(make_task({"task.toml": config})) == (problem,)
+    folder = make_task({"task.toml": config, "steps/a/instruction.md": "Do a.\n"})
+
+    assert problems_of(folder) == (problem,)
 
 
 def test_harbor_names_mean_what_ours_mean(make_task):
@@ -173,20 +175,21 @@ environment_mode = "separate"
 [verifier.environment]
 cpus = 2
 [[steps]]
+name = "a"
 [steps.verifier]
 environment_mode = "separate"
 [solution]
 TOKEN = "x"
 env = {OTHER = "y"}
 """
-    task = read_task(make_task({"task.toml": config}))
+    task = read_task(make_task({"task.toml": config, "steps/a/instruction.md": "Do a.\n"}))
 
     assert task.config.sandbox.network_mode == "no-network"
     assert task.config.sandbox.docker_image == "debian:12"
     assert task.config.verifier.sandbox_mode == "separate"
     assert task.config.verifier.sandbox is not None
     assert task.config.verifier.sandbox.cpus == 2
-    assert task.config.steps == ({"verifier": {"sandbox_mode": "separate"}},)
+    assert task.config.steps == ({"name": "a", "verifier": {"sandbox_mode": "separate"}},)
     assert task.config.oracle.env == {"TOKEN": "x", "OTHER": "y"}
     assert task.ignored_keys == ()
 

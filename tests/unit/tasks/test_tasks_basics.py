@@ -157,7 +157,9 @@ service = "target"
 [[verifier.collect]]
 command = "true"
 """
-    task = read_task(make_task({"task.toml": config, "instruction.md": None}))
+    task = read_task(
+        make_task({"task.toml": config, "instruction.md": None, "steps/build/instruction.md": "Build."})
+    )
 
     assert task.config.sandbox.gpus == 2
     assert task.config.steps == ({"name": "build"},)

@@ -64,11 +64,11 @@ async def test_excluded_paths_are_left_out_by_name_and_by_path(make: MakeWorld) 
 
 
 async def test_relative_source_is_one_of_the_workspace(make: MakeWorld) -> None:
-    world = make(toml='artifacts = ["out.txt"]\n[environment]\nworkdir = "/work"\n')
+    world = make(toml='artifacts = ["out.txt"]\n[environment]\nworkdir = "/srv"\n')
 
-    folder, manifest = await collected(world, {"/work/out.txt": b"o"})
+    folder, manifest = await collected(world, {"/srv/out.txt": b"o"})
 
-    assert (folder / "work/out.txt").read_bytes() == b"o"
+    assert (folder / "srv/out.txt").read_bytes() == b"o"
     assert manifest[0]["source"] == "out.txt"
 
 

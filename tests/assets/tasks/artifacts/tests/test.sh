@@ -1,0 +1,2 @@
+#!/bin/sh
+if [ -f report.txt ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt

@@ -1,0 +1,2 @@
+#!/bin/sh
+test -f /tmp/ready && echo started > /app/found

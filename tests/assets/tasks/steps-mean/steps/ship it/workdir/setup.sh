@@ -1,0 +1,1 @@
+id -un > /app/set-up

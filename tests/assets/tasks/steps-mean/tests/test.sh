@@ -1,0 +1,2 @@
+#!/bin/sh
+exec sh "$BENCHFLOW_VERIFIER_DIR/judge.sh"

@@ -1,0 +1,1 @@
+echo three >> /app/done

@@ -1,0 +1,166 @@
+"""The conformance tasks about preparation and steps, run whole in real sandboxes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.base import utc_now
+from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
+from benchflow_client.schema.trial import TrialResult
+from benchflow_client.store.files import FileStore
+from benchflow_client.store.layout import bundle_key
+from benchflow_client.tasks.bundle import pack
+from benchflow_workers.agents.registry import agent_of
+from benchflow_workers.sandbox.base import SandboxProvider
+from benchflow_workers.trial.cache import BundleCache
+from benchflow_workers.trial.host_locks import HostLocks
+from benchflow_workers.trial.prepare import Parts
+from benchflow_workers.trial.recorder import result_of, write_attempt
+from benchflow_workers.trial.records import Attempt, Rollout
+from benchflow_workers.trial.redact import Redactor
+from benchflow_workers.trial.runner import run_attempt
+from benchflow_workers.verifiers.registry import verifier_of
+
+TASKS = Path(__file__).parents[2] / "assets" / "tasks"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One attempt: its rollout, its result, its folder in the store."""
+
+    rollout: Rollout
+    result: TrialResult
+    folder: Path
+
+    def said(self) -> str:
+        """Return what happened, for the failure of a test."""
+        return f"{self.rollout.failures}\n{self.rollout.agent_log!r}\n{self.rollout.test_output!r}"
+
+
+Run = Callable[..., Awaitable[Ran]]
+
+
+@pytest.fixture
+def run(provider: SandboxProvider, kind: str, tmp_path: Path) -> Run:
+    """Run a task with an agent: `oracle`, or a program given as text."""
+
+    async def run_one(task: Path, program: str | None = None) -> Ran:
+        store, agents = FileStore(tmp_path / "store"), tmp_path / "agents"
+        bundle = pack(task, tmp_path / "bundle.tar")
+        store.put_file(bundle_key(bundle.digest), tmp_path / "bundle.tar")
+        agent = PlannedAgent(label="oracle", slug="oracle", spec=AgentSpec(name="oracle"))
+        if program is not None:
+            agents.mkdir()
+            (agents / "solver.sh").write_text(program)
+            packed = pack(agents, tmp_path / "agent.tar")
+            store.put_file(bundle_key(packed.digest), tmp_path / "agent.tar")
+            agent = PlannedAgent(
+                label="solver", slug="solver", spec=AgentSpec(name="./solver.sh"), bundle=packed.digest,
+                script="solver.sh",
+            )  # fmt: skip
+        plan = Plan(
+            job=f"conformance-{task.name.replace(' ', '-')}",
+            created_at=utc_now(),
+            spec=JobSpec(tasks="tasks", agent=(agent.spec,)),
+            sandbox=kind,
+            source=SourceInfo(path="tasks"),
+            tasks=(PlannedTask(name=task.name, slug=task.name, digest=bundle.digest),),
+            agents=(agent,),
+        )
+        parts = Parts(
+            bundles=BundleCache(store, tmp_path / "bundles"), provider=lambda _: provider, agent=agent_of,
+            verifier=verifier_of, environ={}, fleet="tests", host_locks=HostLocks(tmp_path / "locks"),
+        )  # fmt: skip
+        attempt = Attempt(plan, plan.trial(0), 1, 1, "box/1", utc_now())
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        rollout, _ = await run_attempt(attempt, parts, scratch, lambda phase: None)
+        result = result_of(attempt, rollout, Redactor())
+        write_attempt(store, result, rollout, folder=scratch, redactor=Redactor())
+        return Ran(rollout, result, tmp_path / "store" / plan.job / attempt.folder)
+
+    return run_one
+
+
+@pytest.mark.parametrize("task", ["healthcheck", "setup-commands", "workdir"])
+async def test_task_finds_its_sandbox_as_it_declares_it(run: Run, task: str) -> None:
+    ran = await run(TASKS / task)
+
+    assert ran.result.reward == 1.0, ran.said()
+
+
+async def test_agent_runs_as_the_tasks_user_behind_its_setup_commands(run: Run) -> None:
+    ran = await run(TASKS / "setup-commands", "#!/bin/sh\nid -un > user; cat user\n")
+
+    assert ran.rollout.agent_log == b"worker\n"
+    assert ran.result.reward == 1.0, ran.said()
+
+
+async def test_artifacts_come_without_what_is_excluded_and_no_link_is_followed(run: Run) -> None:
+    ran = await run(TASKS / "artifacts")
+
+    kept = ran.folder / "artifacts"
+    assert {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()} == {
+        "app/report.txt", "manifest.json", "own.txt", "pages/deep/page.html", "pages/index.html",
+    }  # fmt: skip
+    assert [
+        (line["source"], line["status"]) for line in json.loads((kept / "manifest.json").read_text())
+    ] == [
+        ("/logs/artifacts", "ok"),
+        ("/app/report.txt", "ok"),
+        ("/app/site", "ok"),
+        ("/app/never-written", "failed"),
+        ("/app/link-to-a-secret", "failed"),
+    ]
+
+
+async def test_steps_share_a_sandbox_and_have_their_own_tests_files_and_folder(run: Run) -> None:
+    ran = await run(TASKS / "steps-mean")
+
+    assert ran.result.rewards == {"reward": 0.75, "speed": 0.25}, ran.said()
+    assert [(step.name, step.reward) for step in ran.result.steps] == [("build", 1.0), ("ship it", 0.5)]
+    assert all(step.timings.verifier is not None for step in ran.result.steps)
+    assert b"left over" not in ran.rollout.agent_log
+    steps = ran.folder / "steps"
+    assert (steps / "build/agent/instruction.md").read_text() == 'Write "built" into /app/state.\n'
+    assert (steps / "build/verifier/test-stdout.txt").read_text() == "task yes\n"
+    assert (steps / "ship it/verifier/test-stdout.txt").read_text() == "step yes\nbuilt\n"
+    assert (steps / "ship it/artifacts/app/shipped").read_text() == "built\n"
+
+
+async def test_agent_of_a_step_owns_the_workspace_and_sees_no_earlier_tests(run: Run) -> None:
+    """The tests of the first step ran as root and took the workspace; its agent gets it back."""
+    program = (
+        "#!/bin/sh\nid -un; ls -A /logs/agent; ls -d /tests /solution 2>/dev/null; ls /logs/verifier\n"
+        "if [ -f state ]; then mv state shipped && cat set-up; else echo built > state; fi\n"
+    )
+
+    ran = await run(TASKS / "steps-mean", program)
+
+    assert ran.rollout.agent_log == b"== step build ==\nagent\n\n== step ship it ==\nagent\nagent\n\n"
+    assert ran.result.rewards == {"reward": 0.75, "speed": 0.25}, ran.said()
+
+
+async def test_last_step_decides_where_the_task_says_so(run: Run) -> None:
+    ran = await run(TASKS / "steps-final")
+
+    assert ran.result.rewards == {"reward": 1.0}, ran.said()
+    assert [step.reward for step in ran.result.steps] == [0.25, 1.0]
+
+
+async def test_missed_least_reward_ends_the_trial_and_what_was_not_done_counts_zero(run: Run) -> None:
+    ran = await run(TASKS / "steps-min-reward")
+
+    assert [(step.name, step.rewards) for step in ran.result.steps] == [
+        ("one", {"reward": 1.0, "style": 0.6, "steps": 1}),
+        ("two", {"reward": 1.0, "style": 0.6, "steps": 2}),
+    ], ran.said()
+    assert ran.result.rewards == pytest.approx({"reward": 2 / 3, "style": 0.4, "steps": 1.0})
+    assert "Stopped after step 'two', 2 of 3: its reward is below min_reward." in ran.result.warnings
