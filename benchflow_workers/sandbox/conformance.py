@@ -17,8 +17,9 @@ from benchflow_workers.sandbox.conformance_bench import Ability, Bench, Check, C
 from benchflow_workers.sandbox.conformance_exec import EXEC_CHECKS
 from benchflow_workers.sandbox.conformance_files import FILE_CHECKS
 from benchflow_workers.sandbox.conformance_life import LIFE_CHECKS
+from benchflow_workers.sandbox.conformance_network import NETWORK_CHECKS
 
 __all__ = ["CHECKS", "Ability", "Bench", "Check", "ConformanceError"]
 
-CHECKS: tuple[Check, ...] = (*EXEC_CHECKS, *FILE_CHECKS, *LIFE_CHECKS)
+CHECKS: tuple[Check, ...] = (*EXEC_CHECKS, *FILE_CHECKS, *LIFE_CHECKS, *NETWORK_CHECKS)
 """Every check, in the order in which a new provider best makes them pass."""

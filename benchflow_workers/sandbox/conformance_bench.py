@@ -18,6 +18,7 @@ Ability = Literal[
     "users",  # runs commands as other users than root
     "limits",  # enforces memory and process limits
     "no-network",  # can cut the network off
+    "lists",  # enforces lists of names, and changes the network of a running sandbox
     "tmpfs",  # the sandbox has a tmpfs at /dev/shm
     "own-init",  # its first process can be killed from inside
     "background",  # a process may outlive the command that started it
@@ -44,6 +45,8 @@ class Bench:
         scratch: Empty folder on this host, owned by the caller.
         shared: Sandbox for checks that leave it usable; None = a new one for each.
         abilities: What the provider has; checks that need more are not run.
+        web_name: For "lists": a name that an HTTP server answers at on port 80; the provider
+            must reach it and give `private.example` an address of the host itself.
     """
 
     provider: SandboxProvider
@@ -51,6 +54,7 @@ class Bench:
     scratch: Path
     shared: Sandbox | None = None
     abilities: frozenset[Ability] = field(default_factory=frozenset)
+    web_name: str = ""
 
     @asynccontextmanager
     async def sandbox(self) -> AsyncGenerator[Sandbox, None]:

@@ -49,22 +49,6 @@ async def check_sandboxes_do_not_share_files(bench: Bench) -> None:
         raise ConformanceError(f"Two sandboxes share the id {one.id!r}.")
 
 
-async def check_no_network_reaches_nothing(bench: Bench) -> None:
-    """Without network there is no route out."""
-    async with bench.fresh(replace(bench.make_spec(), network="no-network")) as sandbox:
-        routes = await output(sandbox, "cat /proc/net/route")
-
-    expect_equal(len(routes.splitlines()), 1, "lines of the routing table, its header included")
-
-
-async def check_network_it_cannot_enforce_is_refused(bench: Bench) -> None:
-    """A network mode outside the capabilities is refused, never silently widened."""
-    modes = {"public", "no-network", "allowlist", "denylist"} - bench.provider.capabilities.networks
-    for mode in sorted(modes):
-        spec = replace(bench.make_spec(), network=mode)  # type: ignore[arg-type]
-        await expect_code(bench.provider.open(spec), "task.unsupported", f"network {mode!r}")
-
-
 async def check_close_twice_is_fine(bench: Bench) -> None:
     """Closing again, also at the same time, does nothing."""
     sandbox = await bench.provider.open(bench.make_spec())
@@ -235,8 +219,6 @@ LIFE_CHECKS: tuple[Check, ...] = (
     check(check_provider_that_works_says_so),
     check(check_workdir_of_the_spec_is_made),
     check(check_sandboxes_do_not_share_files),
-    check(check_no_network_reaches_nothing, "no-network"),
-    check(check_network_it_cannot_enforce_is_refused),
     check(check_close_twice_is_fine),
     check(check_closed_sandbox_is_lost),
     check(check_close_ends_running_commands),

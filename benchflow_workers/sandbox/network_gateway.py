@@ -85,7 +85,7 @@ class Gateway:
         self._options = options
         self._junction: Junction | None = None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="bf-gateway", daemon=True)
+        self._thread: threading.Thread | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     def open_blocking(self, namespace: int) -> None:
@@ -95,38 +95,35 @@ class Gateway:
             OSError: The host does not allow it, or the namespace has a cable already; nothing is left.
         """
         try:
-            self._junction = join(namespace, PORTS)
+            junction = join(namespace, PORTS)
         except BaseException:
             self._loop.close()
             raise
+        self._junction = junction
+        self._thread = threading.Thread(target=self._serve, args=(junction,), name="bf-gateway", daemon=True)
         self._thread.start()
 
     def close_blocking(self) -> None:
         """Cut the cable, then end every connection; safe to call twice."""
-        if self._junction is None:
-            return
         junction, self._junction = self._junction, None
+        if junction is None or self._thread is None:
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         junction.cut()
 
-    def _serve(self) -> None:
+    def _serve(self, junction: Junction) -> None:
         asyncio.set_event_loop(self._loop)
-        assert self._junction is not None
-        questions = self._junction.questions
-        self._loop.add_reader(questions, self._answer, questions)
-        acceptors = [
-            self._loop.create_task(self._accept(sock, port)) for sock, port in self._junction.streams
-        ]
+        self._loop.add_reader(junction.questions, self._answer, junction.questions)
+        acceptors = [self._loop.create_task(self._accept(sock, port)) for sock, port in junction.streams]
         try:
             self._loop.run_forever()
         finally:
-            self._loop.remove_reader(questions)
-            for task in (*acceptors, *self._connections):
+            self._loop.remove_reader(junction.questions)
+            ending = (*acceptors, *self._connections)
+            for task in ending:
                 task.cancel()
-            self._loop.run_until_complete(
-                asyncio.gather(*acceptors, *self._connections, return_exceptions=True)
-            )
+            self._loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
             self._loop.close()
 
     def _answer(self, questions: socket.socket) -> None:

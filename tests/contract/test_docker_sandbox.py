@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest_asyncio
 from benchflow_workers.sandbox.base import Sandbox, SandboxSpec
 from benchflow_workers.sandbox.conformance import CHECKS, Ability, Bench, Check
 from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
+from tests.web_server import WebServer, web_server
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
@@ -24,11 +26,19 @@ ABILITIES: frozenset[Ability] = frozenset({
     "background",
     "images",
 })
+IS_ROOT = os.geteuid() == 0
+"""Lists of names are enforced by a worker as root only."""
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> DockerSandboxes:
-    return DockerSandboxes(DockerOptions(state_dir=tmp_path_factory.mktemp("state")))
+def web() -> Iterator[WebServer]:
+    with web_server(*(() if IS_ROOT else (0,))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory, web: WebServer) -> DockerSandboxes:
+    return DockerSandboxes(DockerOptions(state_dir=tmp_path_factory.mktemp("state"), egress=web.egress))
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +73,13 @@ async def test_provider_keeps_the_contract(
     provider: DockerSandboxes,
     make_spec: Callable[[], SandboxSpec],
     shared: Sandbox,
+    web: WebServer,
     tmp_path: Path,
 ) -> None:
-    bench = Bench(provider, make_spec, tmp_path, shared=shared, abilities=ABILITIES)
+    abilities = ABILITIES | {"lists"} if IS_ROOT else ABILITIES
+    bench = Bench(provider, make_spec, tmp_path, shared=shared, abilities=abilities, web_name=web.name)
+    if check.missing(bench) == {"lists"}:
+        pytest.skip("needs root")
     assert check.missing(bench) == frozenset()
 
     await check.run(bench)

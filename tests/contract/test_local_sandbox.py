@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from benchflow_workers.sandbox.base import SandboxSpec
 from benchflow_workers.sandbox.conformance import CHECKS, Ability, Bench, Check
 from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
+from tests.web_server import WebServer, web_server
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -26,11 +27,11 @@ AS_NOBODY = (
 EXPECTED_GAPS = {"death-of-the-sandbox-is-told", "missing-image-is-told"}
 """No kill from inside reaches the first process; any image name stands for the host's root."""
 
-SINGLE_USER_GAPS = EXPECTED_GAPS | {check.name for check in CHECKS if "users" in check.needs}
-"""Inside a user namespace with one user nobody else exists."""
+SINGLE_USER_GAPS = EXPECTED_GAPS | {check.name for check in CHECKS if check.needs & {"users", "lists"}}
+"""Inside a user namespace with one user nobody else exists, and a worker that is not root lays no cable into it."""
 
 ABILITIES: frozenset[Ability] = frozenset({"no-network", "tmpfs", "background"})
-WITH_USERS: frozenset[Ability] = frozenset({"users", "limits"})
+WITH_USERS: frozenset[Ability] = frozenset({"users", "limits", "lists"})
 
 
 def make_spec() -> SandboxSpec:
@@ -54,13 +55,19 @@ def state_dir(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp(mode) / "state"
 
 
+@pytest.fixture(scope="module")
+def web() -> Iterator[WebServer]:
+    with web_server(*(() if os.geteuid() == 0 else (0,))) as server:
+        yield server
+
+
 @pytest.fixture
-async def bench(mode: str, state_dir: Path, tmp_path: Path) -> AsyncIterator[Bench]:
-    provider = LocalSandboxes(LocalOptions(state_dir, mode=mode))  # type: ignore[arg-type]
+async def bench(mode: str, state_dir: Path, tmp_path: Path, web: WebServer) -> AsyncIterator[Bench]:
+    provider = LocalSandboxes(LocalOptions(state_dir, mode=mode, egress=web.egress))  # type: ignore[arg-type]
     abilities = ABILITIES | WITH_USERS if mode == "namespaces" else ABILITIES
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    yield Bench(provider, make_spec, scratch, abilities=abilities)
+    yield Bench(provider, make_spec, scratch, abilities=abilities, web_name=web.name)
     await provider.close()
     assert list((state_dir / "sandboxes").glob("*")) == []
     assert mounted_sandboxes(state_dir) == []

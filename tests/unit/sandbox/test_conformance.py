@@ -28,6 +28,8 @@ KEPT_BY_DOING_NOTHING = {
     "get-of-a-link-is-false",
     "provider-that-works-says-so",
     "network-it-cannot-enforce-is-refused",
+    "network-that-cannot-change-is-told",
+    "no-network-reaches-no-service-of-the-host",
     "close-twice-is-fine",
     "closed-sandbox-is-lost",
     "close-ends-running-commands",
