@@ -157,10 +157,9 @@ def test_worker_connects_anew_when_its_link_has_gone_dumb(fleet: WorkerFleet, se
         WorkerFleet(fleet.folder, link.url, processes=fleet.processes).start()
         with fleet.client() as client:
             assert link.go_dumb() > 0
-            handle = client.submit(fleet.spec(tries=1))
             assert not fleet.is_healthy()
 
-            fleet.closed(handle)
+            fleet.closed(client.submit(fleet.spec(tries=1)), within_s=RECOVERS_S)
 
             until(fleet.is_healthy, seconds=30, what=fleet.logs)
 

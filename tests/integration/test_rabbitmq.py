@@ -42,7 +42,7 @@ def test_trial_that_outlasts_the_patience_of_the_broker_runs_once(
 ) -> None:
     """By default the patience is half an hour; here it is two seconds, and the worker was warned of it."""
     with rabbit.impatient(after_s=2), fleet.client() as client:
-        fleet.start(exec_s=6, slots=2)
+        fleet.start(exec_s=4, slots=2)
         handle = client.submit(fleet.spec(tries=2, concurrency=2))
         summary = fleet.closed(handle)
         fleet.closed(client.submit(fleet.spec(tries=1)))

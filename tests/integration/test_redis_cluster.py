@@ -34,4 +34,3 @@ def test_client_and_worker_refuse_a_node_of_a_cluster(node: PrivateRedis, tmp_pa
     assert code == 3
     assert "is a node of a Redis Cluster" in said
     assert "Traceback" not in said
-    assert not node.client.exists("bf:jobs")
