@@ -92,7 +92,10 @@ class Server:
         try:
             pid = os.fork()
         except OSError as error:
-            _answer(channel, {"error": f"no process could be made: {error.strerror}", "exit": 126})
+            _answer(
+                channel,
+                {"error": f"no process could be made: {error.strerror}", "errno": error.errno, "exit": 126},
+            )
             return
         if pid == 0:
             self._run(self._operations[name], channel)

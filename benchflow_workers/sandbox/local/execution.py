@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -23,6 +24,7 @@ _CHUNK_BYTES = 1 << 18
 _PIPE_BYTES = 1 << 20
 _DRAIN_S = 0.5  # how long output of background children is waited for after the command's end
 _KILL_S = 5.0  # how long the holder tries to kill a tree
+_HOST_IS_FULL = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _ANSWER_S = 10.0  # how long an answer may take on top of what it does
 
 
@@ -183,6 +185,12 @@ def _file_of(data: bytes) -> int:
 def _read_end(ending: asyncio.Future[dict[str, Any]], holder: Holder) -> tuple[int, str]:
     """Return the exit code and, where the command was never started, the reason."""
     answers = {} if ending.cancelled() else ending.result()
+    if answers.get("errno") in _HOST_IS_FULL:
+        raise SandboxError(
+            "sandbox.exec_failed",
+            f"This host had no room for another process: {answers['error']}.",
+            hint="Run fewer trials at once on it, or raise its limits of processes and memory.",
+        )
     if "error" in answers:
         return int(answers["exit"]), f"{answers['error']}\n"
     if "status" in answers:
