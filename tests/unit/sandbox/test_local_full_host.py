@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,11 +13,19 @@ from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.local.execution import _read_end
 
 
+@pytest.fixture
+def ending() -> Iterator[asyncio.Future[dict[str, Any]]]:
+    """Return what a command's answers arrive in."""
+    loop = asyncio.new_event_loop()
+    yield loop.create_future()
+    loop.close()
+
+
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
-async def test_command_that_no_process_was_left_for_is_tried_again(number: int) -> None:
-    answer: dict[str, Any] = {"error": "no process could be made", "errno": number, "exit": 126}
-    ending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-    ending.set_result(answer)
+def test_command_that_no_process_was_left_for_is_tried_again(
+    ending: asyncio.Future[dict[str, Any]], number: int
+) -> None:
+    ending.set_result({"error": "no process could be made", "errno": number, "exit": 126})
 
     with pytest.raises(SandboxError, match="no room for another process") as caught:
         _read_end(ending, None)  # type: ignore[arg-type]
@@ -24,8 +33,9 @@ async def test_command_that_no_process_was_left_for_is_tried_again(number: int) 
     assert caught.value.code == "sandbox.exec_failed"
 
 
-async def test_command_that_may_not_be_started_says_so_as_a_shell_does() -> None:
-    ending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+def test_command_that_may_not_be_started_says_so_as_a_shell_does(
+    ending: asyncio.Future[dict[str, Any]],
+) -> None:
     ending.set_result({"error": "permission denied", "errno": errno.EACCES, "exit": 126})
 
     assert _read_end(ending, None) == (126, "permission denied\n")  # type: ignore[arg-type]
