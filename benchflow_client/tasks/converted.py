@@ -6,6 +6,7 @@ is written until somebody asks, and never over something that is there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,8 +20,11 @@ from benchflow_client.errors import StoreError, StoreFullError, TaskError
 from benchflow_client.tasks.findings import Findings, shown_name
 from benchflow_client.tasks.tree import walk
 
-DISK_FULL = (28, 122)
-"""errno of a full disk and of a used-up quota."""
+LINK_LIMIT = 1000
+"""Most links to folders that are followed for one task; real ones have a few."""
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk and a used-up quota answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +69,15 @@ class Converted:
         self.files[path] = ConvertedFile(source=source, is_executable=os.access(source, os.X_OK))
 
     def add_tree(self, source: Path, target: str, findings: Findings, *, without: Iterable[str] = ()) -> None:
-        """Add what a folder holds below `target`; links become copies of the files they point to.
+        """Add what a folder holds below `target`; in place of links stand copies of what they point to.
 
         Args:
             source: A folder that has no obstacles to travelling, so every link in it stays inside the task.
-            target: Folder of the converted task, without `/` at its ends.
-            findings: Gets a problem for a link that points to no file.
-            without: Top-level names of `source` that are left out.
+            target: Folder of the converted task, without `/` at its ends; empty = the task itself.
+            findings: Gets a problem for a link that points to nothing, or to a folder it is in.
+            without: Top-level names of `source` that are left out, and links into them.
         """
-        left_out = frozenset(without)
-        for entry in walk(source):
-            if entry.path.partition("/")[0] in left_out or entry.kind == "folder":
-                continue
-            if os.path.isfile(source / entry.path):
-                self.add_file(f"{target}/{entry.path}", source / entry.path)
-            elif entry.kind == "link":
-                findings.problem(
-                    f"{shown_name(entry.path)}: a link to a folder, or to nothing, is not converted; "
-                    "put a copy in its place"
-                )
+        _Copier(self, findings, frozenset(without)).copy(source, target, ())
 
     def digest(self) -> str:
         """Return a SHA-256 of names, rights and contents.
@@ -100,6 +94,47 @@ class Converted:
                 raise _unreadable(path, error) from error
             total.update(json.dumps([path, file.is_executable, content]).encode() + b"\n")
         return total.hexdigest()
+
+
+class _Copier:
+    """Adds what a folder holds; counts the links it opens, since links to links multiply."""
+
+    def __init__(self, converted: Converted, findings: Findings, left_out: frozenset[str]) -> None:
+        self._converted = converted
+        self._findings = findings
+        self._left_out = left_out
+        self._opened = 0
+
+    def copy(self, source: Path, target: str, within: tuple[str, ...]) -> None:
+        """Add a folder; `within` are the real folders it stands in by way of links."""
+        root = os.path.realpath(source)
+        for entry in walk(source):
+            path, real = source / entry.path, os.path.realpath(source / entry.path)
+            if entry.kind == "folder" or (not within and self._is_left_out(entry.path, real, root)):
+                continue
+            place = f"{target}/{entry.path}" if target else entry.path
+            here = (*within, os.path.realpath(path.parent))
+            if os.path.isfile(path):
+                self._converted.add_file(place, path)
+            elif os.path.isdir(path) and self._opened < LINK_LIMIT and not _holds_any(real, here):
+                self._opened += 1
+                self.copy(Path(real), place, here)
+            elif entry.kind == "link":
+                self._findings.problem(
+                    f"{shown_name(entry.path)}: the link points to nothing, to a folder it is in, or there are too "
+                    "many like it; remove it"
+                )
+
+    def _is_left_out(self, path: str, real: str, root: str) -> bool:
+        """Return whether a path, or what it points to, has a top-level name that is left out."""
+        return not self._left_out.isdisjoint(
+            name.partition("/")[0] for name in (path, os.path.relpath(real, root))
+        )
+
+
+def _holds_any(folder: str, others: tuple[str, ...]) -> bool:
+    """Return whether a folder is one of the others, or holds one."""
+    return any(f"{other}/".startswith(f"{folder}/") for other in others)
 
 
 def write_converted(converted: Converted, folder: Path) -> None:

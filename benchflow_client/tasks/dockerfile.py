@@ -1,4 +1,4 @@
-"""Find COPY and ADD lines whose sources do not exist below the build context.
+"""Find what COPY and ADD lines take from the build context, and which sources do not exist below it.
 
 Only what is certain is reported: sources with variables, wildcards, other stages,
 URLs and inline content are left to the builder.
@@ -29,6 +29,33 @@ class MissingSource:
     line: int
     instruction: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedSource:
+    """A path a Dockerfile copies.
+
+    Attributes:
+        line: First line of its instruction.
+        last_line: Last line of its instruction, or one with nothing else in it.
+        source: The path as it is written.
+    """
+
+    line: int
+    last_line: int
+    source: str
+
+
+def copied_sources(text: str) -> tuple[CopiedSource, ...]:
+    """Return the plain paths a Dockerfile copies, in order of their lines."""
+    instructions = list(_instructions(text))
+    ends = [line - 1 for line, _ in instructions[1:]] + [text.count("\n") + 1]
+    return tuple(
+        CopiedSource(line, end, source)
+        for (line, instruction), end in zip(instructions, ends, strict=False)
+        if (match := _COPY.fullmatch(instruction))
+        for source in _sources(match[1])
+    )
 
 
 def missing_sources(text: str, context: Path) -> tuple[MissingSource, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchflow_client.errors import TaskError
 from benchflow_client.schema.task import Task
+from benchflow_client.tasks.context import copies_from_above, stage_sources
 from benchflow_client.tasks.converted import Converted, write_converted
 from benchflow_client.tasks.fenced import convert_fenced_task, is_fenced_task
 from benchflow_client.tasks.findings import Findings, shown_name
@@ -21,10 +22,10 @@ Converter = Callable[[Path, Findings], Converted | None]
 
 def converter_of(folder: Path) -> Converter | None:
     """Return the converter of a task folder; None = the folder is read as it is, or is no task."""
-    if os.path.lexists(folder / "task.md"):
-        return convert_fenced_task if is_fenced_task(folder) else None
+    if os.path.lexists(folder / "task.md") and is_fenced_task(folder):
+        return convert_fenced_task
     if any(os.path.lexists(folder / name) for name in TASK_FILES):
-        return None
+        return stage_sources if copies_from_above(folder) else None
     return convert_old_task if os.path.lexists(folder / OLD_TASK_FILE) else None
 
 

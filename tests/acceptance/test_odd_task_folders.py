@@ -58,6 +58,12 @@ ODD: Mapping[str, Mapping[str, str]] = {
             "if grep", "if [ -f /app/.env ] && [ -f /app/stack/docker-compose.yaml ] && [ -f /app/tests/test.sh ] && grep"
         ),
     },
+    "context above": {
+        "environment/Dockerfile": DOCKERFILE.replace("COPY . ", "COPY ../words/word.txt ../more.txt "),
+        "environment/more.txt": "more\n",
+        "words/word.txt": "word\n",
+        "tests/test.sh": TEST.replace("if grep", "if [ -f /app/word.txt ] && [ -f /app/more.txt ] && grep"),
+    },
 }  # fmt: skip
 
 

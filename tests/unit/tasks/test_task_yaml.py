@@ -264,12 +264,36 @@ def test_links_inside_become_copies_and_links_outside_are_refused(make_old, room
     assert (found_in(folder, room).folder / "tests/poem.txt").read_text() == "one\n"
 
     (folder / "tests/all").symlink_to("../data")
-    assert "tests/all: a link to a folder, or to nothing" not in problems_of(folder, room)[0]
-    assert "a link to a folder, or to nothing, is not converted" in problems_of(folder, room)[0]
+    assert (found_in(folder, room).folder / "tests/all/poem.txt").read_text() == "one\n"
 
     (folder / "tests/all").unlink()
+    (folder / "data/answers").symlink_to("../tests")
+    (folder / "data/answer.py").symlink_to("../tests/test_outputs.py")
+    assert files_of(found_in(folder, room).folder / "environment/data") == {"poem.txt"}
+
     (folder / "tests/passwd").symlink_to("/etc/passwd")
     assert "tests/passwd: the link leaves the task folder" in problems_of(folder, room)[0]
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"tests/loop": "../tests"},
+        {"tests/gone": "nothing"},
+        {"tests/a/to-b": "../b", "tests/b/to-a": "../a"},
+        {f"tests/{n}/{side}": f"../{n + 1}" for n in range(40) for side in "xy"},
+    ],
+)
+def test_links_that_never_end_or_multiply_are_refused(make_old, room, links):
+    folder = make_old()
+    for path, target in links.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).symlink_to(target)
+    (folder / "tests/40").mkdir()
+
+    assert all(
+        "the link points to nothing, to a folder it is in" in text for text in problems_of(folder, room)
+    )
 
 
 def test_equal_folders_are_converted_to_one_place(make_old, room):
