@@ -30,10 +30,13 @@ from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.limits import Limits
 from benchflow_client.plan.draft import Draft, Work, find_work, make_draft
 from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
+from benchflow_client.plan.regrade import RegradeRequest, regrade_draft
 from benchflow_client.plan.retry import Choice, check_words, keep_finished
 from benchflow_client.plan.submit import free_name, store_bundles, store_draft
+from benchflow_client.regrade import found_by, results_of, send_regrade
 from benchflow_client.report import JobRow, job_row
 from benchflow_client.results.read import JobResults
+from benchflow_client.results.regrades import RegradeSummary
 from benchflow_client.resume import (
     EndedJob,
     begin,
@@ -214,6 +217,28 @@ class Client:
             return None
         begin(self._access.start(slots), ended, choice, owner=self.settings.user, caps=caps)
         return JobHandle(job, self._access.start(slots))
+
+    def regrade(self, name: str, ask: RegradeRequest) -> JobHandle:
+        """Judge the kept workspaces of a job again, as a job of its own; the results stay as they are.
+
+        Args:
+            name: Name, unique prefix of one, or `@last`.
+            ask: Which trials, and whose verifiers.
+
+        Raises:
+            UsageError: No trial can be judged again; says why.
+        """
+        job = self.stored_job(name)
+        store, _ = self._access.look(None)
+        draft = regrade_draft(
+            job.results().plan, results_of(job), ask, store=store, cache_dir=self.settings.state_dir
+        )
+        return send_regrade(self._access.start(ask.concurrency), draft, owner=self.settings.user)
+
+    def regraded(self, handle: JobHandle) -> RegradeSummary:
+        """Return what a finished regrade changed."""
+        store, _ = self._access.look(None)
+        return found_by(store, handle)
 
     def job(self, name: str) -> JobHandle:
         """Return a handle for a recorded job.

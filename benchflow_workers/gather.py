@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
+from benchflow_client.results.regrades import write_regrades
 from benchflow_client.results.rows import receipt_row
 from benchflow_client.schema.trial import Receipt
 from benchflow_client.spending import account_of
@@ -45,6 +46,7 @@ def summarize(
     _compare(job, parts, receipts)
     summary = aggregate(plan, receipts, elapsed_s=elapsed_s(progress), account=account_of(progress))
     store.put(rows_key(job), json_lines(receipt_row(plan, receipt) for receipt in receipts))
+    write_regrades(store, plan, receipts)
     write_document(store, summary_key(job), summary)
     is_closed = ledger.close_job(job)
     jobs.forget(job)

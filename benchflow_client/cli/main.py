@@ -33,6 +33,10 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
             ("fetch", "Copy a job's documents into a folder."),
         ),
     ),
+    "Verdicts": (
+        "benchflow_client.cli.regrade",
+        (("regrade", "Judge the kept workspaces of a job again."),),
+    ),
     "Machines": (
         "benchflow_client.cli.fleet",
         (

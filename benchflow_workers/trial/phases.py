@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import AgentRun
 from benchflow_workers.agents.events import EVENTS_PATH, parse_events
@@ -17,8 +18,10 @@ from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
 from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs
 from benchflow_workers.trial.boundary import Boundary, with_failure
+from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
-from benchflow_workers.trial.records import Prepared, Rollout
+from benchflow_workers.trial.records import Prepared, Rollout, frozen_room
+from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.setup import run_setup_commands, tail, until_healthy
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 from benchflow_workers.verifiers.harden_baseline import take_baseline
@@ -78,6 +81,20 @@ async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> R
         rollout, events=run.events, agent_log=run.log, agent_exit_code=run.exit_code, usage=run.usage
     )
     return with_failure(after, _turn_failure(prepared, run))
+
+
+async def keep_workspace(prepared: Prepared, sandbox: Sandbox, rollout: Rollout, folder: Path) -> Rollout:
+    """Stop the agent for good and keep its workspace; what goes wrong is a warning."""
+    room = frozen_room(folder)
+    redactor = Redactor(prepared.secrets, kept_bytes=SIZE_LIMIT_BYTES)
+    context = prepared.verify_context
+    try:
+        if context.agent_user is not None:
+            await sandbox.kill(context.agent_user)
+    except SandboxError as error:
+        return replace(rollout, warnings=(*rollout.warnings, f"The workspace was not kept. {error.message}"))
+    frozen, warnings = await freeze(sandbox, room, redactor=redactor, timeout_s=context.setup_timeout_s)
+    return replace(rollout, frozen=frozen, warnings=(*rollout.warnings, *warnings))
 
 
 async def run_tests(prepared: Prepared, sandbox: Sandbox) -> Completed:
@@ -173,6 +190,7 @@ __all__ = [
     "close",
     "collect",
     "judge",
+    "keep_workspace",
     "run_tests",
     "set_up",
     "tail",

@@ -18,6 +18,7 @@ from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
+from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.step_folders import step_folder
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
@@ -69,7 +70,9 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     _check_supported(folder.task, provider)
     steps = step_tables(folder.task.config)
     if not steps:
-        return _resolve(attempt, parts, folder, provider)
+        is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
+        is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
+        return replace(_resolve(attempt, parts, folder, provider), is_frozen_after=is_frozen)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
     first = done[0].prepared
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
@@ -91,8 +94,9 @@ def _prepare_step(
 def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: SandboxProvider) -> Prepared:
     """Return what one turn and its verdict need."""
     spec = attempt.trial.agent.spec
-    agent = parts.agent("script" if spec.is_script else spec.name)
-    variables = resolve_variables(folder.task, spec.env, parts.environ)
+    agent = _agent(attempt, parts)
+    env = () if attempt.plan.regrade is not None else spec.env  # no agent runs, so nothing has to be set
+    variables = resolve_variables(folder.task, env, parts.environ)
     has_user = agent.runs_as_user and provider.capabilities.has_users
     named = folder.task.config.agent.user  # 0 is a user too
     user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
@@ -113,6 +117,16 @@ def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: Sandb
         host_locks=parts.host_locks,
         secrets=variables.secrets,
     )
+
+
+def _agent(attempt: Attempt, parts: Parts) -> Agent:
+    """Return who takes the turn: the agent, or what puts back the workspace it left in another job."""
+    spec, regrade = attempt.trial.agent.spec, attempt.plan.regrade
+    agent = parts.agent("script" if spec.is_script else spec.name)
+    kept = None if regrade is None else regrade.of(attempt.trial.index)
+    if regrade is None or kept is None:
+        return agent
+    return RestoredTurn(agent, parts.bundles.store, regrade.job, kept)
 
 
 def _agent_context(

@@ -17,7 +17,8 @@ from benchflow_client.schema.trial import Outcome, StepResult, Timing, TrialResu
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import json_document, json_lines, plain_json, write_document
 from benchflow_client.store.layout import attempt_prefix, result_key
-from benchflow_workers.trial.records import STEPS_DIR, Attempt, Rollout
+from benchflow_workers.trial.frozen import place_evidence
+from benchflow_workers.trial.records import STEPS_DIR, Attempt, Rollout, frozen_room
 from benchflow_workers.trial.redact import Redactor
 
 _OWN_DOCUMENTS = ("config.json", "result.json")
@@ -75,6 +76,7 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         warnings=tuple(redactor.text(warning) for warning in rollout.warnings),
         agent_exit_code=rollout.agent_exit_code,
         agent_result=rollout.usage,
+        frozen=rollout.frozen,
         timing=_timing(seconds),
         started_at=attempt.started_at,
         finished_at=finished,
@@ -141,6 +143,8 @@ def write_artifacts(
         for name in _OWN_DOCUMENTS:
             _clear(folder / name)
         redactor.tree(folder)
+        if rollout.frozen is not None:
+            place_evidence(frozen_room(folder), folder)
     except OSError as error:
         raise StoreError(
             f"The files of trial {result.trial!r} cannot be put together on this worker: {error}.",

@@ -12,7 +12,7 @@ from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.plan import Plan, PlannedTrial
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable
-from benchflow_client.schema.trial import AgentUsage
+from benchflow_client.schema.trial import AgentUsage, FrozenWorkspace
 from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
 from benchflow_workers.trial.host_locks import HostLocks
@@ -75,6 +75,7 @@ class Prepared:
         host_locks: Locks that setup commands of this host take turns by.
         secrets: Values that must not appear in anything that is written.
         steps: The steps of a multi-step task, in order; empty = one turn, one verdict.
+        is_frozen_after: The workspace is kept as the agent leaves it.
     """
 
     folder: TaskFolder
@@ -88,6 +89,7 @@ class Prepared:
     host_locks: HostLocks
     secrets: frozenset[str]
     steps: tuple[PreparedStep, ...] = ()
+    is_frozen_after: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Rollout:
         test_output: What the tests printed, raw; None = they did not run.
         seconds: Wall clock by phase.
         steps: What each begun step of a multi-step task came to, by name, in order.
+        frozen: The workspace that was kept, in the folder `frozen_room` names; None = none.
     """
 
     sandbox_id: str | None = None
@@ -134,3 +137,9 @@ class Rollout:
     test_output: bytes | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     steps: tuple[tuple[str, Rollout], ...] = ()
+    frozen: FrozenWorkspace | None = None
+
+
+def frozen_room(folder: Path) -> Path:
+    """Return the folder beside an attempt's in which nothing from a sandbox is put unseen."""
+    return folder.with_name(f"{folder.name}.frozen")

@@ -121,7 +121,7 @@ async def _all_steps(work: _Work, start: Rollout) -> Rollout:
 
 
 async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:
-    """The order of one round: agent, tests, collect, judge; what is not ready is collected only."""
+    """The order of one round: agent, freeze, tests, collect, judge; what is not ready is collected only."""
     prepared, sandbox = work.prepared, work.sandbox
     if is_ready:
         async with Boundary() as working:
@@ -131,6 +131,9 @@ async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:
         is_ready = working.failure is None
     if not prepared.provider.capabilities.runs_commands:
         return rollout
+    if is_ready and prepared.is_frozen_after:
+        with work.phase("freezing", "freeze"):
+            rollout = await phases.keep_workspace(prepared, sandbox, rollout, work.folder)
     tests: Completed | None = None
     if is_ready:
         async with Boundary(is_verifying=True) as verifying:

@@ -43,6 +43,7 @@ EVERY_FIELD: dict[str, Any] = {
     "trial_cost_usd": 0.5,
     "trial_tokens": 100,
     "stop_after_failures": 3,
+    "freeze_workspace": True,
     "job_name": "my-job",
     "jobs_dir": "out",
     "skip_invalid": True,
