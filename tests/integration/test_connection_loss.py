@@ -77,14 +77,14 @@ def test_trials_end_when_redis_is_away_longer_than_a_lease_and_run_again(
     fleet: WorkerFleet, server: PrivateRedis
 ) -> None:
     """By then another worker might run them: their sandboxes are closed, and nothing is counted twice."""
-    fleet.start(exec_s=4, BENCHFLOW_LEASE_TTL_S=str(TTL_S))
+    fleet.start(exec_s=6, BENCHFLOW_LEASE_TTL_S=str(TTL_S))
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=4, concurrency=4))
         wait_until_running(fleet, handle, 4)
 
         server.kill()
         killed_at = time.monotonic()
-        until(lambda: fleet.logs().count("stopped: lost") == 4, seconds=TTL_S + 5, what=fleet.logs)
+        until(lambda: fleet.logs().count("stopped: lost") == 4, seconds=20, what=fleet.logs)
         assert not fleet.is_healthy()
         pause(killed_at + DOWN_S - time.monotonic())
         server.start()
@@ -132,15 +132,15 @@ def test_running_trial_is_not_repeated_after_a_reset(fleet: WorkerFleet, server:
 def test_frozen_redis_makes_workers_unhealthy_and_they_recover(
     fleet: WorkerFleet, server: PrivateRedis
 ) -> None:
-    fleet.start(exec_s=4, BENCHFLOW_LEASE_TTL_S=str(TTL_S))
+    fleet.start(exec_s=6, BENCHFLOW_LEASE_TTL_S=str(TTL_S))
+    assert fleet.is_healthy()
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=4, concurrency=4))
         wait_until_running(fleet, handle, 4)
-        assert fleet.is_healthy()
 
         server.freeze()
         frozen_at = time.monotonic()
-        until(lambda: fleet.logs().count("stopped: lost") == 4, seconds=TTL_S + 5, what=fleet.logs)
+        until(lambda: fleet.logs().count("stopped: lost") == 4, seconds=20, what=fleet.logs)
         assert not fleet.is_healthy()
         pause(frozen_at + FROZEN_S - time.monotonic())
         server.thaw()
@@ -173,6 +173,6 @@ def test_worker_stops_in_time_although_redis_is_frozen(fleet: WorkerFleet, serve
         server.freeze()
         worker.terminate()
 
-        until(lambda: "stopped: draining" in fleet.logs(), seconds=TTL_S + 5, what=fleet.logs)
+        until(lambda: "stopped: draining" in fleet.logs(), seconds=20, what=fleet.logs)
         server.thaw()
         assert worker.wait(timeout=60) == 0
