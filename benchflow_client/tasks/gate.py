@@ -124,8 +124,6 @@ def _networks(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]
 
 def _preparation(task: Task) -> Iterator[tuple[str, str]]:
     sandbox = task.config.sandbox
-    if sandbox.mcp_servers:
-        yield "sandbox.mcp_servers", "agents are not told of tool servers by this version"
     for index, command in enumerate(sandbox.setup_commands):
         path = f"sandbox.setup_commands[{index}]"
         if command.service != _MAIN:

@@ -12,6 +12,7 @@ from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.tasks.gate import unsupported
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
+from benchflow_workers.agents.tools import tool_uploads
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
@@ -101,11 +102,12 @@ def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: Sandb
     named = folder.task.config.agent.user  # 0 is a user too
     user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
     agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
+    tools = () if agent.is_control else tool_uploads(variables.mcp_servers)
     return Prepared(
         folder=folder,
         provider=provider,
         sandbox=_sandbox_spec(
-            attempt, parts, folder, env=variables.sandbox, uploads=agent.uploads(agent_context)
+            attempt, parts, folder, env=variables.sandbox, uploads=(*agent.uploads(agent_context), *tools)
         ),
         agent=agent,
         agent_context=agent_context,

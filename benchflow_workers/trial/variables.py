@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from benchflow_client.errors import AgentError
 from benchflow_client.schema.task import Task
+from benchflow_workers.agents.tools import MCP_CONFIG, MCP_CONFIG_PATH, server_entry
 
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 _SECRET_NAME = re.compile(
@@ -27,6 +29,7 @@ class Variables:
         oracle: For the reference solution.
         verifier: For the tests.
         setup: For each setup command, in order.
+        mcp_servers: The tool servers by name, as the agent is told of them.
         secrets: Values that must not be written anywhere.
     """
 
@@ -35,6 +38,7 @@ class Variables:
     oracle: Mapping[str, str]
     verifier: Mapping[str, str]
     setup: tuple[Mapping[str, str], ...]
+    mcp_servers: Mapping[str, Mapping[str, Any]]
     secrets: frozenset[str]
 
 
@@ -58,9 +62,27 @@ def resolve_variables(task: Task, agent_env: tuple[str, ...], environ: Mapping[s
         resolve_templates(command.env, environ, place="environment.setup_commands.env")
         for command in config.sandbox.setup_commands
     )
-    tables = (sandbox, oracle, verifier, agent, *setup)
+    servers, of_servers = _resolve_servers(task, environ)
+    if servers:
+        agent = {MCP_CONFIG: MCP_CONFIG_PATH, **agent}
+    tables = (sandbox, oracle, verifier, agent, *setup, *of_servers)
     secrets = secret_values(*tables, by_reference=agent_env, environ=environ)
-    return Variables(sandbox, agent, oracle, verifier, setup, secrets)
+    return Variables(sandbox, agent, oracle, verifier, setup, servers, secrets)
+
+
+def _resolve_servers(
+    task: Task, environ: Mapping[str, str]
+) -> tuple[dict[str, Mapping[str, Any]], list[Mapping[str, str]]]:
+    """Return the tool servers by name, and every table of values they were given."""
+    servers: dict[str, Mapping[str, Any]] = {}
+    tables: list[Mapping[str, str]] = []
+    for server in task.config.sandbox.mcp_servers:
+        place = f"environment.mcp_servers.{server.name}"
+        env = resolve_templates(server.env, environ, place=f"{place}.env")
+        headers = resolve_templates(server.headers, environ, place=f"{place}.headers")
+        servers[server.name] = server_entry(server, env=env, headers=headers)
+        tables += [env, headers]
+    return servers, tables
 
 
 def resolve_templates(values: Mapping[str, str], environ: Mapping[str, str], *, place: str) -> dict[str, str]:

@@ -121,6 +121,12 @@ async def test_artifacts_come_without_what_is_excluded_and_no_link_is_followed(r
     ]
 
 
+async def test_agent_reads_of_the_tasks_tool_servers(run: Run) -> None:
+    ran = await run(TASKS / "mcp-servers", '#!/bin/sh\ncat "$BENCHFLOW_MCP_CONFIG" > seen.json\n')
+
+    assert ran.result.reward == 1.0, ran.said()
+
+
 async def test_steps_share_a_sandbox_and_have_their_own_tests_files_and_folder(run: Run) -> None:
     ran = await run(TASKS / "steps-mean")
 

@@ -39,7 +39,6 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
         ('[agent]\nnetwork_mode = "no-network"', "agent.network_mode: 'no-network' differs from the sandbox's 'public', and a network stays as it started"),
         ('[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "verifier.network_mode: the tests' network is never filtered by a list"),
         ('[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "public"', "verifier.network_mode: 'public' differs from the sandbox's 'no-network', and a network stays as it started"),
-        ('[[environment.mcp_servers]]\nname = "a"\nurl = "http://x"', "sandbox.mcp_servers: agents are not told of tool servers by this version"),
         ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: set-up commands run in the service 'main' only"),
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir = "/a"', "sandbox.setup_commands[0].capture_dir: folders are not captured by this version"),
         ('[verifier]\ntype = "llm-judge"', "verifier.type: 'llm-judge' is not run by this version; only test-script is"),

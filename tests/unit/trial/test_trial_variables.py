@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
 from benchflow_client.errors import AgentError
+from benchflow_workers.trial.prepare import prepare
 from benchflow_workers.trial.variables import resolve_agent_env, resolve_templates, secret_values
+from tests.worlds import TurnAgent, World
 
 ENVIRON = {"API_KEY": "k-123456", "EMPTY": ""}
 
@@ -86,3 +91,64 @@ def test_value_too_short_to_be_told_from_text_is_left_alone() -> None:
     table = {"A_KEY": "12345", "B_KEY": "123456", "C_KEY": ""}
 
     assert secret_values(table, by_reference=(), environ={}) == {"123456"}
+
+
+SERVERS = """
+[[environment.mcp_servers]]
+name = "search"
+url = "http://search:8000/mcp"
+transport = "http"
+tools = ["find"]
+headers = {Authorization = "${SEARCH_TOKEN}"}
+[[environment.mcp_servers]]
+name = "files"
+transport = "stdio"
+command = "serve-files"
+args = ["--root", "/app"]
+env = {MODE = "${MODE:-read}"}
+[[environment.mcp_servers]]
+name = "old"
+url = "http://old:8000/sse"
+"""
+
+
+def test_agent_finds_the_tasks_tool_servers_in_a_file_it_is_told_of(make: Callable[..., World]) -> None:
+    world = make(toml=SERVERS)
+    world.environ["SEARCH_TOKEN"] = "Bearer-of-search"
+
+    prepared = prepare(world.attempt(), world.parts)
+
+    (upload,) = [one for one in prepared.sandbox.uploads if one.target == "/opt/benchflow/mcp.json"]
+    assert prepared.agent_context.env == {"BENCHFLOW_MCP_CONFIG": "/opt/benchflow/mcp.json"}
+    assert json.loads(upload.content or b"") == {
+        "mcpServers": {
+            "search": {
+                "type": "http",
+                "url": "http://search:8000/mcp",
+                "headers": {"Authorization": "Bearer-of-search"},
+                "tools": ["find"],
+            },
+            "files": {"command": "serve-files", "args": ["--root", "/app"], "env": {"MODE": "read"}},
+            "old": {"type": "sse", "url": "http://old:8000/sse"},
+        }
+    }
+    assert prepared.secrets == {"Bearer-of-search"}
+
+
+def test_tool_server_whose_variable_is_not_set_is_named(make: Callable[..., World]) -> None:
+    world = make(toml=SERVERS)
+
+    with pytest.raises(AgentError) as caught:
+        prepare(world.attempt(), world.parts)
+
+    assert caught.value.code == "agent.env_missing"
+    assert "environment.mcp_servers.search.headers.Authorization" in caught.value.message
+
+
+def test_control_is_told_of_no_tool_server(make: Callable[..., World]) -> None:
+    world = make(toml=SERVERS, agent=TurnAgent(is_control=True))
+    world.environ["SEARCH_TOKEN"] = "Bearer-of-search"
+
+    targets = [one.target for one in prepare(world.attempt(), world.parts).sandbox.uploads]
+
+    assert "/opt/benchflow/mcp.json" not in targets
