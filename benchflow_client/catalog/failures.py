@@ -59,6 +59,9 @@ FAILURES: dict[str, FailureKind] = {
     "sandbox.unavailable": _kind(
         "sandbox provider not reachable", "sandbox_setup", _INFRA, "bench doctor", is_retried=True
     ),
+    "sandbox.network_not_enforced": _kind(
+        "network could not be restricted", "sandbox_setup", _INFRA, "bench doctor", is_retried=True
+    ),
     "sandbox.start_failed": _kind("sandbox did not start", "sandbox_setup", _INFRA, _RETRY, is_retried=True),
     "sandbox.transfer_failed": _kind(
         "files could not be moved", "infra_failure", _INFRA, _RETRY, is_retried=True

@@ -17,16 +17,18 @@ class SandboxKindEntry:
     runs_commands: bool = True  # False = every task "fits", nothing is scored
 
 
+_ALL_NETWORKS = frozenset({"public", "no-network", "allowlist", "denylist"})
+
 SANDBOXES: dict[str, SandboxKindEntry] = {
     entry.name: entry
     for entry in (
-        SandboxKindEntry("docker", "A container per trial.", frozenset({"public", "no-network"})),
+        SandboxKindEntry("docker", "A container per trial.", _ALL_NETWORKS),
         SandboxKindEntry(
-            "local", "Namespaces on the worker's host; for trusted tasks.", frozenset({"public", "no-network"})
+            "local", "Namespaces on the worker's host; for trusted tasks.", _ALL_NETWORKS
         ),
         SandboxKindEntry(
             "null", "Runs nothing; for measuring the queue.",
-            frozenset({"public", "no-network", "allowlist", "denylist"}), runs_commands=False,
+            _ALL_NETWORKS, runs_commands=False,
         ),
     )
 }  # fmt: skip

@@ -11,6 +11,9 @@ from benchflow_client.schema.task_steps import step_config, step_tables
 _MAIN = "main"
 """The service every sandbox has."""
 
+_LISTS = frozenset({"allowlist", "denylist"})
+"""Modes of the network that are lists of hosts."""
+
 _TEST_SCRIPTS = frozenset({
     "test.sh",
     "./test.sh",
@@ -106,20 +109,41 @@ def _networks(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]
     mode = task.config.sandbox.network_mode
     agent, verifier = task.config.agent.network_mode, task.config.verifier.network_mode
     kept = ", ".join(sorted(networks)) or "none"
-    if mode not in networks:
-        yield "sandbox.network_mode", f"this sandbox does not enforce {mode!r}; it enforces {kept}"
-    if agent is not None and agent != mode:
+    for place, asked in (("sandbox", mode), ("agent", agent)):
+        if asked is not None and asked not in networks:
+            yield (
+                f"{place}.network_mode",
+                f"this sandbox does not enforce {asked!r} on this host; it enforces {kept}",
+            )
+    if task.config.sandbox.blocked_urls:
         yield (
-            "agent.network_mode",
-            f"{agent!r} differs from the sandbox's {mode!r}, and a network stays as it started",
+            "sandbox.blocked_urls",
+            "TLS is not opened, so the URLs of a host cannot be told apart; use blocked_hosts",
         )
-    if verifier == "allowlist":
+    if agent == "allowlist" and mode in {"no-network", "denylist"}:
+        yield "agent.network_mode", f"an allowlist does not go together with the sandbox's {mode!r}"
+    if verifier in _LISTS:
         yield "verifier.network_mode", "the tests' network is never filtered by a list"
-    elif verifier == "public" and mode == "no-network":
-        yield (
-            "verifier.network_mode",
-            "'public' differs from the sandbox's 'no-network', and a network stays as it started",
-        )
+    yield from _changes(task, networks)
+
+
+def _changes(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yield the phases whose network differs, where it stays as it started; who enforces lists can change it."""
+    mode = task.config.sandbox.network_mode
+    tables = (("agent", task.config.agent.network_mode), ("verifier", task.config.verifier.network_mode))
+    differ = [(place, own) for place, own in tables if own is not None and own not in _LISTS and own != mode]
+    if task.has_compose:
+        filtered = [("sandbox", mode)] if mode in _LISTS else []
+        filtered += [(place, own) for place, own in tables[:1] if own in _LISTS]
+        for place, own in (*filtered, *differ):
+            yield (
+                f"{place}.network_mode",
+                f"{own!r}: a sandbox with services keeps the network it started with",
+            )
+    elif not networks >= _LISTS:
+        for place, own in differ:
+            why = f"{own!r} differs from the sandbox's {mode!r}, and a network stays as it started"
+            yield f"{place}.network_mode", f"{why} on this host"
 
 
 def _preparation(task: Task) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
 from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
+from benchflow_workers.trial.networks import enter_network
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout, frozen_room
 from benchflow_workers.trial.redact import Redactor
@@ -60,6 +61,7 @@ async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
         SandboxError: `sandbox.start_failed` naming the step and the end of its output.
     """
     table = prepared.folder.task.config.sandbox
+    await enter_network(prepared, sandbox, "setup")
     await run_setup_commands(prepared, sandbox)
     if table.healthcheck is not None:
         await until_healthy(table.healthcheck, sandbox)
@@ -76,6 +78,7 @@ async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
 
 async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> Rollout:
     """Let the agent take its turn; a deadline or a bad exit is recorded and does not end the trial."""
+    await enter_network(prepared, sandbox, "agent")
     run = await prepared.agent.run(sandbox, prepared.agent_context)
     after = replace(
         rollout, events=run.events, agent_log=run.log, agent_exit_code=run.exit_code, usage=run.usage
@@ -99,6 +102,7 @@ async def keep_workspace(prepared: Prepared, sandbox: Sandbox, rollout: Rollout,
 
 async def run_tests(prepared: Prepared, sandbox: Sandbox) -> Completed:
     """Stop the agent for good, place the tests, run them."""
+    await enter_network(prepared, sandbox, "verifier")
     return await prepared.verifier.run(sandbox, prepared.verify_context)
 
 

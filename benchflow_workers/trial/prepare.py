@@ -18,6 +18,7 @@ from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.host_locks import HostLocks
+from benchflow_workers.trial.networks import with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.step_folders import step_folder
@@ -73,8 +74,11 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     if not steps:
         is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
         is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
-        return replace(_resolve(attempt, parts, folder, provider), is_frozen_after=is_frozen)
+        whole = _resolve(attempt, parts, folder, provider)
+        sandbox = with_network(whole.sandbox, (folder.task.config,))
+        return replace(whole, sandbox=sandbox, is_frozen_after=is_frozen)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
+    done = with_step_networks(done)
     first = done[0].prepared
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
     sandbox = replace(first.sandbox, build_context=_build_context(folder))

@@ -36,9 +36,9 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
         ("[environment]\ngpus = 2", "sandbox.gpus: 2 asked for, and this sandbox has none"),
         ("[environment.tpu]\ntype = 'v5'", "sandbox.tpu: no sandbox has TPUs"),
         ('[environment]\nbugswarm_image_tag = "x"', "sandbox.bugswarm_image_tag: BugSwarm images are not fetched by this version"),
-        ('[agent]\nnetwork_mode = "no-network"', "agent.network_mode: 'no-network' differs from the sandbox's 'public', and a network stays as it started"),
+        ('[environment]\nnetwork_mode = "no-network"\n[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "agent.network_mode: an allowlist does not go together with the sandbox's 'no-network'"),
+        ('[environment]\nnetwork_mode = "denylist"\nblocked_urls = ["https://a.org/x"]', "sandbox.blocked_urls: TLS is not opened, so the URLs of a host cannot be told apart; use blocked_hosts"),
         ('[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "verifier.network_mode: the tests' network is never filtered by a list"),
-        ('[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "public"', "verifier.network_mode: 'public' differs from the sandbox's 'no-network', and a network stays as it started"),
         ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: set-up commands run in the service 'main' only"),
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir = "/a"', "sandbox.setup_commands[0].capture_dir: folders are not captured by this version"),
         ('[verifier]\ntype = "llm-judge"', "verifier.type: 'llm-judge' is not run by this version; only test-script is"),
@@ -58,7 +58,7 @@ def test_what_is_not_run_is_a_reason_with_its_key(make_task, config, reason):
     [
         ("", ()),
         ('[steps.verifier]\ntype = "llm-judge"', ("steps[0].verifier.type: 'llm-judge' is not run by this version; only test-script is",)),
-        ('[steps.agent]\nnetwork_mode = "no-network"', ("steps[0].agent.network_mode: 'no-network' differs from the sandbox's 'public', and a network stays as it started",)),
+        ('[steps.verifier]\nnetwork_mode = "denylist"', ("steps[0].verifier.network_mode: the tests' network is never filtered by a list",)),
         ("verifier = {hardening = {restore_workspace = true}}", ("steps[0].verifier.hardening.restore_workspace: it would undo the steps before",)),
         ('artifacts = [{source = "/x", service = "db"}]', ("steps[0].artifacts[0].service: artifacts are kept from the service 'main' only",)),
     ],
@@ -86,7 +86,7 @@ def test_network_the_sandbox_does_not_enforce_is_a_reason(make_task):
     folder = make_task({"task.toml": '[environment]\nnetwork_mode = "denylist"\nblocked_hosts = ["a.org"]\n'})
 
     assert reasons(folder, networks=frozenset({"public", "no-network"})) == (
-        "sandbox.network_mode: this sandbox does not enforce 'denylist'; it enforces no-network, public",
+        "sandbox.network_mode: this sandbox does not enforce 'denylist' on this host; it enforces no-network, public",
     )
 
 
@@ -124,13 +124,77 @@ def test_document_features_are_reasons(make_document, yaml, keys):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "is_run"),
-    [("{type: script, command: ./test.sh}", True), ("{}", True), ("{command: other.sh}", False), ("{type: reward-kit}", False), ("{command: 3}", False)],
+    ("strategy", "reason"),
+    [
+        ("{type: script, command: ./test.sh}", ""),
+        ("{}", ""),
+        ("{command: python -m checks --fast}", ""),
+        ("{type: reward_kit, root: kit, criteria: kit/criteria.toml}", ""),
+        ("{command: 3}", "command = 3: expected a command line"),
+        ("{command: \"a 'b\"}", "command = \"a 'b\": expected a command line"),
+        ("{command: /bin/true}", "command '/bin/true': expected a path below the verifier's folder"),
+        ("{command: ../x.sh}", "command '../x.sh': expected a path below the verifier's folder"),
+        ("{type: reward-kit, root: /kit}", "root = '/kit': expected a path below the verifier's folder"),
+        ("{type: reward-kit, entrypoint: 3}", "entrypoint = 3: expected a path below the verifier's folder"),
+        ("{type: llm-judge}", "llm-judge is not run by this version; only script and reward-kit are"),
+        ("{type: guess}", "'guess' is no type; only script and reward-kit are"),
+    ],
 )  # fmt: skip
-def test_only_the_test_script_is_a_strategy_that_runs(make_document, strategy, is_run):
+def test_a_strategy_runs_a_program_of_the_verifiers_folder_or_says_why_not(make_document, strategy, reason):
     document = f"---\nverifier: {{strategies: {{main: {strategy}}}}}\n---\n"
 
     found = reasons(make_document("---\nversion: '1.3'\n---\nDo it.\n", {"verifier/verifier.md": document}))
 
-    expected = "verifier/verifier.md: strategy 'main' is not run by this version; only test.sh is"
-    assert found == (() if is_run else (expected,))
+    assert found == ((f"verifier/verifier.md: strategy 'main': {reason}",) if reason else ())
+
+
+CHANGING = {
+    "agent": '[agent]\nnetwork_mode = "no-network"',
+    "verifier": '[environment]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "public"',
+}
+
+
+@pytest.mark.parametrize("toml", [CHANGING["agent"], CHANGING["verifier"]], ids=["agent", "verifier"])
+def test_network_may_change_between_phases_where_lists_are_enforced(make_task, toml):
+    assert reasons(make_task({"task.toml": f"{toml}\n"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("toml", "start"),
+    [
+        (CHANGING["agent"], "agent.network_mode: 'no-network' differs from the sandbox's 'public'"),
+        (CHANGING["verifier"], "verifier.network_mode: 'public' differs from the sandbox's 'no-network'"),
+    ],
+    ids=["agent", "verifier"],
+)
+def test_network_that_differs_is_a_reason_where_it_cannot_change(make_task, toml, start):
+    folder = make_task({"task.toml": f"{toml}\n"})
+
+    assert reasons(folder, networks=frozenset({"public", "no-network"})) == (
+        f"{start}, and a network stays as it started on this host",
+    )
+
+
+def test_agents_list_the_sandbox_does_not_enforce_is_a_reason(make_task):
+    folder = make_task({"task.toml": '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n'})
+
+    assert reasons(folder, networks=frozenset({"public", "no-network"})) == (
+        "agent.network_mode: this sandbox does not enforce 'allowlist' on this host; it enforces no-network, public",
+    )
+
+
+@pytest.mark.parametrize(
+    ("toml", "place"),
+    [
+        ('[environment]\nnetwork_mode = "denylist"\nblocked_hosts = ["a.org"]', "sandbox.network_mode: 'denylist'"),
+        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "agent.network_mode: 'allowlist'"),
+        (CHANGING["agent"], "agent.network_mode: 'no-network'"),
+    ],
+)  # fmt: skip
+def test_sandbox_with_services_keeps_its_network(make_task, toml, place):
+    compose = "services:\n  main: {}\n"
+    folder = make_task({"task.toml": f"{toml}\n", "environment/docker-compose.yaml": compose})
+
+    assert f"{place}: a sandbox with services keeps the network it started with" in reasons(
+        folder, has_compose=True
+    )
