@@ -165,6 +165,7 @@ def test_pages_have_blocks_to_run() -> None:
         "docs/quickstart.md": 4,
         "docs/results.md": 1,
         "docs/scaling-and-limits.md": 4,
+        "docs/task-formats.md": 1,
         "docs/tasks.md": 1,
     }
 
