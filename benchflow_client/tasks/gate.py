@@ -7,22 +7,13 @@ from typing import Any
 
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import step_config, step_tables
+from benchflow_client.tasks.strategies import refusal
 
 _MAIN = "main"
 """The service every sandbox has."""
 
 _LISTS = frozenset({"allowlist", "denylist"})
 """Modes of the network that are lists of hosts."""
-
-_TEST_SCRIPTS = frozenset({
-    "test.sh",
-    "./test.sh",
-    "bash test.sh",
-    "bash ./test.sh",
-    "sh test.sh",
-    "sh ./test.sh",
-})
-"""Commands of a verifier strategy that mean what is run anyway."""
 
 _DEFAULT_PATHS = frozenset({"verifier", "verifier/test.sh", "tests", "tests/test.sh"})
 """Values of the `verifier:` shorthand that mean what is run anyway."""
@@ -180,11 +171,8 @@ def _document(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"benchflow.{key}", reason
     yield from _other_verifier(benchflow.get("verifier"))
     strategy = document.get("verifier_strategy")
-    if strategy is not None and not _runs_test_script(strategy):
-        yield (
-            "verifier/verifier.md",
-            f"strategy {strategy['name']!r} is not run by this version; only test.sh is",
-        )
+    if strategy is not None and (reason := refusal(strategy)):
+        yield "verifier/verifier.md", reason
 
 
 def _other_verifier(declared: Any) -> Iterator[tuple[str, str]]:
@@ -195,12 +183,3 @@ def _other_verifier(declared: Any) -> Iterator[tuple[str, str]]:
     is_default = isinstance(path, str) and path.removeprefix("./").rstrip("/") in _DEFAULT_PATHS
     if not is_default or len(declared) > 1:
         yield "benchflow.verifier", "only test.sh of the verifier folder is run by this version"
-
-
-def _runs_test_script(strategy: dict[str, Any]) -> bool:
-    command = strategy.get("command", "test.sh")
-    return (
-        strategy.get("type", "script") == "script"
-        and isinstance(command, str)
-        and command.strip() in _TEST_SCRIPTS
-    )

@@ -99,7 +99,7 @@ def warn_about_tests(folder: Path, verifier_dir: str | None, findings: Findings)
     """Warn when nothing can reach a verdict."""
     if verifier_dir is None:
         findings.warning("no tests: it cannot be scored; add tests/test.sh")
-    elif not os.path.isfile(folder / verifier_dir / "test.sh"):
+    elif not any(os.path.isfile(folder / verifier_dir / name) for name in ("test.sh", "verifier.md")):
         findings.warning(f"{verifier_dir}/test.sh: no such file: it cannot be scored")
 
 
@@ -136,4 +136,7 @@ def read_strategy(folder: Path, findings: Findings) -> dict[str, Any]:
         findings.problem(raw.says(path, f"expected one of {', '.join(map(str, strategies))}", chosen))
         return {}
     kept: dict[str, Any] = finite({**strategy, "name": chosen})
+    policy = value_at(raw.data, ("verifier", "outputs", "aggregate_policy"))
+    if policy is not None:
+        kept["aggregate_policy"] = finite({"method": policy} if isinstance(policy, str) else policy)
     return kept

@@ -38,6 +38,7 @@ class Arguments:
         kept: Variables the task sets itself, so the program must not.
         may_use_image_plugins: Look for pytest plugins the image brings.
         judge: Who runs the tests, where that is not root; empty = root.
+        script: Name of the script that is run, in the folder of the tests.
     """
 
     tests: str
@@ -47,19 +48,20 @@ class Arguments:
     kept: Mapping[str, str]
     may_use_image_plugins: bool
     judge: str = ""
+    script: str = TEST_SCRIPT
 
     def argv(self, program: str) -> Sequence[str]:
         """Return the command that runs a program with these arguments."""
         kept = " ".join(sorted({"PATH", "PYTHONPATH"} & set(self.kept)))
         plugins = "yes" if self.may_use_image_plugins else ""
         agent, interpreter = self.agent_user or "", self.interpreter or ""
-        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, self.judge)
+        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, self.judge, self.script)
         return ("sh", "-c", program, "benchflow-verify", *values)
 
 
 PRELUDE = f"""
 set -u
-tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7
+tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7 script=$8
 say() {{ echo "{RECEIPT} $*" >&2; }}
 fail() {{ say failed "$1"; exit {REFUSED_EXIT}; }}
 say begun
@@ -157,16 +159,16 @@ fi
 """
 """Pytest plugins the image brings where only root can write."""
 
-RUN = f"""
+RUN = """
 cd "$work" || fail workspace
 umask 022
 say started
 if [ -n "$interpreter" ] && command -v "$interpreter" >/dev/null 2>&1; then
-  exec "$tests/{TEST_SCRIPT}" </dev/null 2>&1
+  exec "$tests/$script" </dev/null 2>&1
 elif command -v bash >/dev/null 2>&1; then
-  exec bash "$tests/{TEST_SCRIPT}" </dev/null 2>&1
+  exec bash "$tests/$script" </dev/null 2>&1
 fi
-exec sh "$tests/{TEST_SCRIPT}" </dev/null 2>&1
+exec sh "$tests/$script" </dev/null 2>&1
 """
 """The tests take the program's place, so nothing of it can be found in a list of processes."""
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from benchflow_client.errors import VerifierError
 from benchflow_client.schema.task import Task
+from benchflow_client.tasks.strategies import Strategy, strategy_of
 from benchflow_workers.sandbox.archive import pack
 from benchflow_workers.sandbox.base import Upload
 from benchflow_workers.shell_scripts import (
@@ -19,6 +20,7 @@ from benchflow_workers.shell_scripts import (
     unix_text,
 )
 from benchflow_workers.verifiers.environment import place_of_tests
+from benchflow_workers.verifiers.strategy_script import STRATEGY_SCRIPT, strategy_script
 
 __all__ = ["TEST_SCRIPT", "TaskTests", "find_tests"]
 
@@ -37,11 +39,18 @@ class TaskTests:
         folder: On the worker.
         target: In the sandbox.
         interpreter: Program of the `#!` line of `test.sh`; None = no such line.
+        strategy: What is run in place of `test.sh`; None = `test.sh` is.
     """
 
     folder: Path
     target: str
     interpreter: str | None
+    strategy: Strategy | None = None
+
+    @property
+    def script(self) -> str:
+        """Return the name of the script that is run, below `target`."""
+        return TEST_SCRIPT if self.strategy is None else STRATEGY_SCRIPT
 
     def size_bytes(self) -> int:
         """Return the bytes of all regular files."""
@@ -49,10 +58,7 @@ class TaskTests:
 
     def uploads(self) -> Sequence[Upload]:
         """Return the transfer that places the tests, shell scripts with LF ends, `test.sh` executable."""
-        script = self.folder / TEST_SCRIPT
-        content = script.read_bytes()
-        if is_shell_script(TEST_SCRIPT, content[:HEAD_BYTES]):
-            content = unix_text(content)
+        content = self._script_content()
         copies = [
             copy for copy in unix_copies(self.folder, self.target) if copy.target != self._script_target
         ]
@@ -71,9 +77,15 @@ class TaskTests:
         with pack(self.uploads()) as file:
             return file.read()
 
+    def _script_content(self) -> bytes:
+        if self.strategy is not None:
+            return strategy_script(self.strategy, self.target)
+        content = (self.folder / TEST_SCRIPT).read_bytes()
+        return unix_text(content) if is_shell_script(TEST_SCRIPT, content[:HEAD_BYTES]) else content
+
     @property
     def _script_target(self) -> str:
-        return f"{self.target}/{TEST_SCRIPT}"
+        return f"{self.target}/{self.script}"
 
 
 def find_tests(task: Task, task_dir: Path) -> TaskTests:
@@ -83,6 +95,9 @@ def find_tests(task: Task, task_dir: Path) -> TaskTests:
         VerifierError: `verifier.no_tests` when there is no test script.
     """
     folder = None if task.verifier_dir is None else task_dir / task.verifier_dir
+    strategy = strategy_of(task)
+    if folder is not None and strategy is not None:
+        return _with_strategy(task, folder, strategy)
     if folder is None or not (folder / TEST_SCRIPT).is_file():
         place = f"{task.verifier_dir or 'tests'}/{TEST_SCRIPT}"
         raise VerifierError(
@@ -93,3 +108,16 @@ def find_tests(task: Task, task_dir: Path) -> TaskTests:
     with (folder / TEST_SCRIPT).open("rb") as file:
         interpreter = interpreter_of(file.read(HEAD_BYTES))
     return TaskTests(folder, place_of_tests(task), interpreter)
+
+
+def _with_strategy(task: Task, folder: Path, strategy: Strategy) -> TaskTests:
+    kit = folder / strategy.kit_root / strategy.entrypoint
+    for needed in (kit, folder / strategy.criteria) if strategy.is_kit else ():
+        if not needed.exists():
+            raise VerifierError(
+                "verifier.no_tests",
+                f"Task {task.name!r} has no {needed.relative_to(folder.parent)}, "
+                f"which strategy {strategy.name!r} of verifier.md names.",
+                hint="Add the file, or correct verifier/verifier.md.",
+            )
+    return TaskTests(folder, place_of_tests(task), None, strategy)

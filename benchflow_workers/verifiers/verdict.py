@@ -7,9 +7,11 @@ from typing import Final
 
 from benchflow_client.errors import VerifierError
 from benchflow_client.schema.failure import Failure
+from benchflow_client.tasks.strategies import strategy_of
 from benchflow_workers.output import tail_text
 from benchflow_workers.sandbox.base import Completed
 from benchflow_workers.verifiers.base import Verdict, VerifyContext
+from benchflow_workers.verifiers.criteria import read_criteria
 from benchflow_workers.verifiers.dependency_markers import failed_install
 from benchflow_workers.verifiers.programs import read_receipts
 from benchflow_workers.verifiers.reward import CTRF_JSON, Rewards, read_rewards
@@ -34,15 +36,27 @@ def judge_script(context: VerifyContext, run: Completed, logs: Path) -> Verdict:
     if failure is not None:
         return Verdict(rewards=None, failure=failure)
     try:
-        rewards = read_rewards(
-            logs,
-            reward_range=context.task.config.verifier.reward_range,
-            policy=context.task.config.reward.get("aggregate"),
-            lenient=context.env.get(LENIENT) == "1",
-        )
+        rewards = _rewards(context, logs)
     except VerifierError as error:
         return Verdict(rewards=None, failure=_without_reward(context, run, error))
     return Verdict(rewards.to_record(), None, (*rewards.warnings, *_suspicions(run, rewards, logs)))
+
+
+def _rewards(context: VerifyContext, logs: Path) -> Rewards:
+    """Return the verdict in the reward files, by the rules the task declares."""
+    task, strategy = context.task, strategy_of(context.task)
+    criteria = None
+    if strategy is not None and strategy.criteria:
+        criteria = read_criteria(context.task_dir / str(task.verifier_dir) / strategy.criteria)
+    of_criteria = None if criteria is None else criteria.policy
+    of_document = task.document.get("verifier_strategy", {}).get("aggregate_policy")
+    rewards = read_rewards(
+        logs,
+        reward_range=task.config.verifier.reward_range,
+        policy=of_criteria or of_document or task.config.reward.get("aggregate"),
+        lenient=context.env.get(LENIENT) == "1",
+    )
+    return rewards if criteria is None else criteria.checked(rewards)
 
 
 def _unfinished(context: VerifyContext, run: Completed) -> Failure | None:
