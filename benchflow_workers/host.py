@@ -152,6 +152,12 @@ def _some_worker_answers() -> bool:
 
 def _limits(sandboxes: SandboxRegistry, kind: str) -> str:
     able = sandboxes.get(kind).capabilities
-    if not able.does_not_isolate:
-        return "works"
-    return f"works; does not isolate: {', '.join(able.does_not_isolate)}"
+    parts = ["works"]
+    if able.runs_commands and "allowlist" not in able.networks:
+        parts.append(
+            "restricts no network to a list of hosts and changes none between phases: the worker must be root, "
+            "with CAP_SYS_ADMIN and CAP_NET_ADMIN, beside its engine"
+        )
+    if able.does_not_isolate:
+        parts.append(f"does not isolate: {', '.join(able.does_not_isolate)}")
+    return "; ".join(parts)
