@@ -22,7 +22,9 @@ _ALL_NETWORKS = frozenset({"public", "no-network", "allowlist", "denylist"})
 SANDBOXES: dict[str, SandboxKindEntry] = {
     entry.name: entry
     for entry in (
-        SandboxKindEntry("docker", "A container per trial.", _ALL_NETWORKS),
+        SandboxKindEntry(
+            "docker", "A container per trial.", _ALL_NETWORKS, has_compose=True
+        ),
         SandboxKindEntry(
             "local", "Namespaces on the worker's host; for trusted tasks.", _ALL_NETWORKS
         ),

@@ -86,6 +86,8 @@ def _machine(task: Task, *, has_compose: bool, has_gpus: bool) -> Iterator[tuple
     sandbox = task.config.sandbox
     if task.has_compose and not has_compose:
         yield "environment/docker-compose.yaml", "this sandbox runs no services beside the main one"
+    if task.compose is not None and has_compose:
+        yield from ((place, why) for place, _, why in (line.partition(": ") for line in task.compose.refused))
     if sandbox.os != "linux":
         yield "sandbox.os", f"{sandbox.os} is not run; only linux is"
     if sandbox.gpus and not has_gpus:

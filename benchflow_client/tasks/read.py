@@ -10,6 +10,7 @@ from typing import Any
 
 from benchflow_client.errors import TaskError
 from benchflow_client.schema.task import Task, TaskConfig
+from benchflow_client.tasks.compose import read_compose
 from benchflow_client.tasks.config import validate, validate_leniently
 from benchflow_client.tasks.document import DOCUMENT_KEYS, read_document
 from benchflow_client.tasks.findings import Findings, is_utf8, shown_name, shown_value
@@ -104,7 +105,8 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
     document = declared.document
     if layout.verifier_dir == "verifier" and (strategy := read_strategy(folder, findings)):
         document = document | {"verifier_strategy": strategy}
-    if not declared.has_image and not layout.has_compose:
+    compose = read_compose(folder, declared.config, findings) if layout.has_compose else None
+    if not declared.has_image and not (layout.has_compose and (compose is None or compose.has_image)):
         _check_image(folder, layout, findings)
     if not is_utf8(folder.name):
         findings.problem("the name of the folder is not UTF-8; rename it")
@@ -120,6 +122,7 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
         oracle_dir=layout.oracle_dir,
         has_dockerfile=layout.has_dockerfile,
         has_compose=layout.has_compose,
+        compose=compose,
         document=document,
         ignored_keys=declared.ignored_keys,
         warnings=tuple(findings.warnings),

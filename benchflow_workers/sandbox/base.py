@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from benchflow_client.schema.task import NetworkMode
+from benchflow_workers.sandbox.services_spec import ServicesSpec
 
 OUTPUT_LIMIT_BYTES = 1 << 20
 """Bytes kept of each output stream by default: half from its start, half from its end."""
@@ -118,6 +119,7 @@ class SandboxSpec:
         env: Variables of every command in it.
         workdir: Workspace; None = the image's own, `/root` where that is `/`.
         uploads: Placed before the first command.
+        services: What runs beside it; None = nothing.
     """
 
     name: str
@@ -136,6 +138,19 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
     uploads: Sequence[Upload] = ()
+    services: ServicesSpec | None = None
+
+    @property
+    def all_cpus(self) -> float | None:
+        """Cores of the sandbox and its services together; None = no limit."""
+        extra = 0.0 if self.services is None else self.services.cpus
+        return None if self.cpus is None else self.cpus + extra
+
+    @property
+    def all_memory_mb(self) -> int | None:
+        """Memory of the sandbox and its services together, in MiB; None = no limit."""
+        extra = 0 if self.services is None else self.services.memory_mb
+        return None if self.memory_mb is None else self.memory_mb + extra
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchflow_client.errors import SandboxError
+from benchflow_client.schema.compose import MAIN_SERVICE
 from benchflow_workers.sandbox import network_links
 from benchflow_workers.sandbox.archive import pack
 from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec
+from benchflow_workers.sandbox.docker_compose import ServiceGroup
+from benchflow_workers.sandbox.docker_compose_bodies import merged
+from benchflow_workers.sandbox.docker_compose_parts import is_part, list_parts, remove_part
+from benchflow_workers.sandbox.docker_compose_sandbox import ComposedSandbox
 from benchflow_workers.sandbox.docker_engine import connect, find_endpoint
 from benchflow_workers.sandbox.docker_gate import StartGate
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
@@ -46,7 +51,7 @@ _NETWORKS: Mapping[str, Attached] = {"public": "bridge", "no-network": "none"}
 _CAPABILITIES = Capabilities(
     networks=frozenset(_NETWORKS),
     has_users=True,
-    has_compose=False,
+    has_compose=True,
     has_gpus=False,
     isolates=("files", "processes", "users", "network", "memory", "cpus"),
     does_not_isolate=("the kernel", "disk space"),
@@ -124,7 +129,7 @@ class DockerSandboxes:
         info = await (await self._connect()).call(Request("GET", "/info"))
         return str(info["ID"])
 
-    async def open(self, spec: SandboxSpec) -> DockerSandbox:
+    async def open(self, spec: SandboxSpec) -> DockerSandbox | ComposedSandbox:
         """Find or build the image and start a container; see the protocol."""
         if spec.network not in _NETWORKS:
             raise SandboxError(
@@ -139,6 +144,8 @@ class DockerSandboxes:
                 archives.enter_context(await asyncio.to_thread(pack, part)) if part else None
                 for part in (on_disk, in_memory)
             ]
+            if spec.services is not None:
+                return await self._start_with_services(http, spec, placed)
             image = await self._images.ready(http, spec)
             try:
                 return await self._start(http, spec, image, placed)
@@ -162,11 +169,15 @@ class DockerSandboxes:
                 f"The Docker daemon at {http.endpoint} cannot list containers: {error.message}.",
                 hint="See the daemon's log.",
             ) from error
-        return [SandboxRef(KIND, item["Id"], item["Labels"]) for item in found]
+        # Containers first: a network goes only after what is on it.
+        containers = [SandboxRef(KIND, item["Id"], item["Labels"]) for item in found]
+        return [*containers, *await list_parts(http, KIND, wanted)]
 
     async def remove(self, ref: SandboxRef) -> None:
-        """Remove a container; see the protocol."""
-        await finish(remove_container(await self._connect(), ref.id))
+        """Remove a container, or a network or volume of its services; see the protocol."""
+        http = await self._connect()
+        removal = remove_part(http, ref.id) if is_part(ref.id) else remove_container(http, ref.id)
+        await finish(removal)
 
     async def remove_image(self, name: str) -> bool:
         """Remove an image that was built for a task.
@@ -184,21 +195,49 @@ class DockerSandboxes:
             self._http = await connect(find_endpoint(self._options.base_url))
         return self._http
 
+    async def _start_with_services(
+        self, http: EngineHttp, spec: SandboxSpec, archives: Sequence[IO[bytes] | None]
+    ) -> ComposedSandbox:
+        group = ServiceGroup(http, self._images, spec, _labels(spec))
+        try:
+            image = await group.prepare()
+            await group.start_before_main()
+            main = await self._start(http, spec, image, archives, group=group)
+        except BaseException:
+            await finish(group.remove())
+            raise
+        sandbox = ComposedSandbox(main, group)
+        try:
+            await group.start_after_main(main)
+        except BaseException:
+            await sandbox.close()
+            raise
+        return sandbox
+
     async def _start(
-        self, http: EngineHttp, spec: SandboxSpec, image: ReadyImage, archives: Sequence[IO[bytes] | None]
+        self,
+        http: EngineHttp,
+        spec: SandboxSpec,
+        image: ReadyImage,
+        archives: Sequence[IO[bytes] | None],
+        *,
+        group: ServiceGroup | None = None,
     ) -> DockerSandbox:
         workdir = spec.workdir or (image.workdir if image.workdir not in {"", "/"} else "/root")
         on_disk, in_memory = archives
         async with self._gate:
-            container_id = await _create(http, spec, image, workdir)
+            changes = None if group is None else group.main_changes()
+            container_id = await _create(http, spec, image, workdir, changes=changes)
             network = ContainerNetwork(http, container_id, _NETWORKS[spec.network], self._options.egress)
             sandbox = DockerSandbox(
-                http, container_id, workdir, network=network if self._can_switch else None
+                http, container_id, workdir, network=network if self._can_switch and group is None else None
             )
             try:
                 async with asyncio.timeout(spec.start_timeout_s):
                     if on_disk is not None:
                         await http.call(place_request(sandbox.id, on_disk), timeout_s=spec.start_timeout_s)
+                    if group is not None:
+                        await group.place_files(MAIN_SERVICE, container_id)
                     await sandbox.start()
                     if in_memory is not None:
                         await sandbox.put_in_memory(in_memory)
@@ -216,10 +255,17 @@ class _ImageGoneError(Exception):
     """The image was removed from the host after it was found."""
 
 
-async def _create(http: EngineHttp, spec: SandboxSpec, image: ReadyImage, workdir: str) -> str:
+async def _create(
+    http: EngineHttp,
+    spec: SandboxSpec,
+    image: ReadyImage,
+    workdir: str,
+    *,
+    changes: Mapping[str, Any] | None,
+) -> str:
     """Create a container and return its id; a cancelled creation is awaited and undone."""
     name = f"{spec.name[:_NAME_LENGTH]}-{secrets.token_hex(4)}"
-    body = _container(spec, image, workdir)
+    body = merged(_container(spec, image, workdir), changes or {})
     try:
         made = await finish(http.call(Request("POST", "/containers/create", query={"name": name}, body=body)))
     except asyncio.CancelledError:
@@ -242,7 +288,7 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
         "User": "0",
         "Env": [f"{name}={value}" for name, value in spec.env.items()],
         "WorkingDir": workdir,  # made by the engine when the image lacks it
-        "Labels": {**spec.labels, MANAGED_LABEL: "1", _KIND_LABEL: KIND},
+        "Labels": _labels(spec),
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {
             "Init": True,  # reaps orphans, passes signals on
@@ -257,6 +303,10 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
             "LogConfig": {"Type": "none", "Config": {}},
         },
     }
+
+
+def _labels(spec: SandboxSpec) -> dict[str, str]:
+    return {**spec.labels, MANAGED_LABEL: "1", _KIND_LABEL: KIND}
 
 
 def _file_limits(storage_mb: int | None) -> list[dict[str, Any]]:

@@ -12,21 +12,19 @@ import json
 import os
 import re
 import ssl
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn
+from typing import IO, Any, Literal
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import SandboxSpec
+from benchflow_workers.sandbox.docker_build import Build, BuildSource, Progress, raise_failed, raise_missing
 from benchflow_workers.sandbox.docker_dockerfile import (
     CA_BUNDLE,
     CA_FILE,
     base_images,
-    buildkit_features,
-    line_of_step,
     trusting,
 )
 from benchflow_workers.sandbox.docker_engine import (
@@ -47,9 +45,6 @@ MANAGED_LABEL = "bf.managed"
 BUILD_LABEL = "bf.build"
 """Label of an image built here; its value is the key of the build."""
 
-_TAIL_LINES = 20
-_LINE_LENGTH = 400
-
 
 @dataclass(frozen=True, slots=True)
 class ReadyImage:
@@ -57,37 +52,6 @@ class ReadyImage:
 
     id: str
     workdir: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Build:
-    """One image to build: folder, Dockerfile as it is built, and what is added to the context."""
-
-    key: str
-    folder: Path | None
-    dockerfile: str
-    extra: tuple[ContextFile, ...]
-    place: str  # for messages
-    timeout_s: float
-
-    @property
-    def tag(self) -> str:
-        return f"bf/{self.key[:12]}"
-
-
-@dataclass
-class _Progress:
-    """What a build said so far."""
-
-    step: str = ""
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
-
-    def note(self, text: str) -> None:
-        for line in text.splitlines():
-            if line.startswith("Step "):
-                self.step = line[5:].strip()
-            if line.strip():
-                self.lines.append(line.rstrip()[:_LINE_LENGTH])
 
 
 class DockerImages:
@@ -120,6 +84,18 @@ class DockerImages:
             return await self._built(http, build)
         return await self._built(http, self._context_build(spec))
 
+    async def built(self, http: EngineHttp, source: BuildSource) -> ReadyImage:
+        """Return the image of a service, built when it is not there.
+
+        Raises:
+            SandboxError: As `ready`.
+        """
+        text = _dockerfile_text(source.folder / source.dockerfile)
+        digest = source.digest or await asyncio.to_thread(_digest_of, source.folder)
+        choices = json.dumps([source.dockerfile, sorted(source.args.items()), source.target])
+        build = self._build(f"{digest} {choices}", source.folder, text, source.timeout_s)
+        return await self._built(http, replace(build, args=source.args, target=source.target))
+
     def forget(self, image: ReadyImage) -> None:
         """Look for an image anew next time: it was removed from this host."""
         self._ready = {key: kept for key, kept in self._ready.items() if kept != image}
@@ -142,15 +118,15 @@ class DockerImages:
             found = None
         if found is None:
             if self._pull == "never":
-                _raise_missing(name, "and the pull policy is 'never'")
+                raise_missing(name, "and the pull policy is 'never'")
             await _pull(http, name, timeout_s)
             found = await _inspect(http, name)
         if found is None:
-            _raise_missing(name, "even after a pull")
+            raise_missing(name, "even after a pull")
         self._ready[name] = _ready_image(found)
         return self._ready[name]
 
-    def _context_build(self, spec: SandboxSpec) -> _Build:
+    def _context_build(self, spec: SandboxSpec) -> Build:
         folder = spec.build_context
         if folder is None:
             raise SandboxError(
@@ -158,17 +134,10 @@ class DockerImages:
                 f"Sandbox {spec.name!r} has neither an image nor a build context.",
                 hint="Set environment.docker_image of the task or add environment/Dockerfile.",
             )
-        try:
-            text = (folder / "Dockerfile").read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise SandboxError(
-                "sandbox.build_failed",
-                f"{folder / 'Dockerfile'} cannot be read: {error.strerror or error}.",
-                hint="Add environment/Dockerfile to the task or set its docker_image.",
-            ) from error
+        text = _dockerfile_text(folder / "Dockerfile")
         return self._build(spec.build_digest or _digest_of(folder), folder, text, spec.build_timeout_s)
 
-    def _build(self, source: str, folder: Path | None, text: str, timeout_s: float) -> _Build:
+    def _build(self, source: str, folder: Path | None, text: str, timeout_s: float) -> Build:
         extra: tuple[ContextFile, ...] = ()
         if self._extra_ca is not None:
             certificate = self._extra_ca.read_text(encoding="ascii", errors="replace")
@@ -181,9 +150,9 @@ class DockerImages:
         if extra or not re.fullmatch(r"[0-9a-f]{12,}", key):
             key = hashlib.sha256("\0".join([source, *(item.content for item in extra)]).encode()).hexdigest()
         place = str(folder) if folder is not None else text.splitlines()[0]
-        return _Build(key, folder, text, (*extra, ContextFile("Dockerfile", text)), place, timeout_s)
+        return Build(key, folder, text, (*extra, ContextFile("Dockerfile", text)), place, timeout_s)
 
-    async def _built(self, http: EngineHttp, build: _Build) -> ReadyImage:
+    async def _built(self, http: EngineHttp, build: Build) -> ReadyImage:
         if build.key in self._ready:
             return self._ready[build.key]
         try:
@@ -198,7 +167,7 @@ class DockerImages:
         self._ready[build.key] = image
         return image
 
-    async def _find_or_build(self, http: EngineHttp, build: _Build) -> ReadyImage:
+    async def _find_or_build(self, http: EngineHttp, build: Build) -> ReadyImage:
         if (found := await _inspect_build(http, build)) is not None:
             return found
         async with _exclusive(self._locks / f"{build.key[:12]}.lock"):
@@ -207,7 +176,7 @@ class DockerImages:
             if self._pull == "never":
                 for name in base_images(build.dockerfile):
                     if await _inspect(http, name) is None:
-                        _raise_missing(name, "and the pull policy is 'never'")
+                        raise_missing(name, "and the pull policy is 'never'")
             await self._run(http, build)
             found = await _inspect_build(http, build)
         if found is None:
@@ -218,31 +187,44 @@ class DockerImages:
             )
         return found
 
-    async def _run(self, http: EngineHttp, build: _Build) -> None:
-        progress = _Progress()
+    async def _run(self, http: EngineHttp, build: Build) -> None:
+        progress = Progress()
 
         def take(event: dict[str, Any]) -> None:
             progress.note(str(event.get("stream", "")))
             if "error" in event:
-                _raise_failed(build, progress, str(event["error"]))
+                raise_failed(build, progress, str(event["error"]))
 
         context = await asyncio.to_thread(pack_context, build.folder, build.extra)
         try:
             request = _build_request(build, context, pull=self._pull == "always")
             await _each_event(http, request, take)
         except EngineError as error:
-            _raise_failed(build, progress, error.message)
+            raise_failed(build, progress, error.message)
         finally:
             context.close()
 
 
-def _build_request(build: _Build, context: IO[bytes], *, pull: bool) -> Request:
+def _dockerfile_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SandboxError(
+            "sandbox.build_failed",
+            f"{path} cannot be read: {error.strerror or error}.",
+            hint="Add environment/Dockerfile to the task or set its docker_image.",
+        ) from error
+
+
+def _build_request(build: Build, context: IO[bytes], *, pull: bool) -> Request:
     query = {
         "t": build.tag,
         "rm": "1",
         "forcerm": "1",  # or the container of a failed step would stay
         "labels": json.dumps({MANAGED_LABEL: "1", BUILD_LABEL: build.key}),
         **({"pull": "1"} if pull else {}),
+        **({"buildargs": json.dumps(dict(build.args))} if build.args else {}),
+        **({"target": build.target} if build.target else {}),
     }
     return Request("POST", "/build", query=query, body=context, headers=build_headers())
 
@@ -253,16 +235,16 @@ async def _pull(http: EngineHttp, name: str, timeout_s: float) -> None:
 
     def take(event: dict[str, Any]) -> None:
         if "error" in event:
-            _raise_missing(name, f"and the pull failed: {event['error']}")
+            raise_missing(name, f"and the pull failed: {event['error']}")
 
     request = Request("POST", "/images/create", query=query, headers=pull_headers(name))
     try:
         async with asyncio.timeout(timeout_s):
             await _each_event(http, request, take)
     except EngineError as error:
-        _raise_missing(name, f"and the pull failed: {error.message}")
+        raise_missing(name, f"and the pull failed: {error.message}")
     except TimeoutError:
-        _raise_missing(name, f"and the pull took more than {timeout_s:.0f} s")
+        raise_missing(name, f"and the pull took more than {timeout_s:.0f} s")
 
 
 async def _each_event(http: EngineHttp, request: Request, take: Callable[[dict[str, Any]], None]) -> None:
@@ -293,7 +275,7 @@ async def _inspect(http: EngineHttp, name: str) -> dict[str, Any] | None:
     return found
 
 
-async def _inspect_build(http: EngineHttp, build: _Build) -> ReadyImage | None:
+async def _inspect_build(http: EngineHttp, build: Build) -> ReadyImage | None:
     found = await _inspect(http, build.tag)
     return _ready_image(found) if found is not None and _labels(found).get(BUILD_LABEL) == build.key else None
 
@@ -337,36 +319,3 @@ def _digest_of(folder: Path) -> str:
 def _system_certificates() -> str:
     file = ssl.get_default_verify_paths().cafile
     return Path(file).read_text(encoding="utf-8", errors="replace") + "\n" if file else ""
-
-
-def _raise_missing(name: str, why: str) -> NoReturn:
-    raise SandboxError(
-        "sandbox.image_missing",
-        f"Image {name!r} is not on this host, {why}.",
-        hint=f"Check the name, or load it on the worker's host: docker pull {name}",
-    )
-
-
-def _raise_failed(build: _Build, progress: _Progress, reason: str) -> NoReturn:
-    counter, _, instruction = progress.step.partition(" : ")
-    number = counter.partition("/")[0]  # the engine counts its own steps for labels into the total
-    tail = "\n".join(f"  | {line}" for line in progress.lines)
-    if instruction.upper().startswith("FROM "):
-        raise SandboxError(
-            "sandbox.image_missing",
-            f"The base image of {build.place} cannot be used: {instruction}: {reason.strip()}",
-            hint="Check the FROM line, or load the image on the worker's host with docker pull.",
-        )
-    line = line_of_step(build.dockerfile, instruction)
-    where = f" at step {number} `{instruction[:_LINE_LENGTH]}`" if instruction else ""
-    where += f" (Dockerfile line {line})" if line is not None and not build.extra[:-1] else ""
-    features = buildkit_features(build.dockerfile)
-    hint = "Fix the Dockerfile; the last lines of its output are above."
-    if features:
-        hint = f"{', '.join(features)}: only BuildKit builds this; write it without, or give a ready image."
-    raise SandboxError(
-        "sandbox.build_failed",
-        f"Building the image of {build.place} failed{where}: {reason.strip()}"
-        + (f"\n{tail}" if tail else ""),
-        hint=hint,
-    )

@@ -20,6 +20,7 @@ from benchflow_workers.sandbox.base import (
     Upload,
 )
 from benchflow_workers.sandbox.network import NetworkPolicy, switch_network
+from benchflow_workers.sandbox.services import save_service_logs, services_of
 
 
 class RecordedSandbox:
@@ -59,6 +60,15 @@ class RecordedSandbox:
     async def set_network(self, policy: NetworkPolicy) -> None:
         """Change what the sandbox reaches, where it can."""
         await switch_network(self._inner, policy)
+
+    @property
+    def services(self) -> Mapping[str, Sandbox]:
+        """The services beside the sandbox, where it has any."""
+        return services_of(self._inner)
+
+    async def save_service_logs(self, folder: Path) -> None:
+        """Write the logs of the services, where there are any."""
+        await save_service_logs(self._inner, folder)
 
     async def close(self) -> None:
         """Remove the sandbox, then its record; a record left behind is the reaper's to erase."""

@@ -16,6 +16,7 @@ from benchflow_workers.agents.base import AgentRun
 from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
+from benchflow_workers.sandbox.services import SERVICE_LOGS_DIR, save_service_logs
 from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
@@ -119,6 +120,7 @@ async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[s
         SandboxError: The sandbox is lost, or what the tests left cannot be copied.
     """
     warnings = await collect_logs(sandbox, folder)
+    await save_service_logs(sandbox, folder / SERVICE_LOGS_DIR)
     artifacts = prepared.folder.task.config.artifacts
     return warnings + await collect_artifacts(sandbox, artifacts, folder / "artifacts")
 

@@ -17,6 +17,7 @@ from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, U
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
+from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.networks import with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
@@ -75,13 +76,13 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
         is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
         whole = _resolve(attempt, parts, folder, provider)
-        sandbox = with_network(whole.sandbox, (folder.task.config,))
+        sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
         return replace(whole, sandbox=sandbox, is_frozen_after=is_frozen)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
     done = with_step_networks(done)
     first = done[0].prepared
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
-    sandbox = replace(first.sandbox, build_context=_build_context(folder))
+    sandbox = with_services(replace(first.sandbox, build_context=_build_context(folder)), folder)
     return replace(first, folder=folder, sandbox=sandbox, secrets=secrets, steps=done)
 
 

@@ -47,7 +47,7 @@ async def run_attempt(
     if preparing.failure is not None:
         return replace(with_failure(rollout, preparing.failure), seconds=watch.seconds), frozenset()
     wanted = prepared.sandbox
-    async with Boundary() as opening, parts.capacity.hold(wanted.cpus, wanted.memory_mb):
+    async with Boundary() as opening, parts.capacity.hold(wanted.all_cpus, wanted.all_memory_mb):
         observe("building")
         with watch.time("environment_setup"):
             sandbox = await prepared.provider.open(wanted)

@@ -125,7 +125,10 @@ def test_task_without_tests_is_readable_but_says_that_it_cannot_be_scored(make_t
     "files",
     [
         {"task.toml": '[environment]\ndocker_image = "debian:12"\n', "environment/Dockerfile": None},
-        {"environment/docker-compose.yaml": "services: {}\n", "environment/Dockerfile": None},
+        {
+            "environment/docker-compose.yaml": "services: {main: {image: a}}\n",
+            "environment/Dockerfile": None,
+        },
     ],
 )
 def test_image_or_compose_file_stand_in_for_a_dockerfile(make_task, files):
