@@ -87,7 +87,7 @@ class _OldTask(BaseModel):
 
     @field_validator("run_tests_in_same_shell")
     @classmethod
-    def _own_shell_only(cls, value: bool) -> bool:
+    def _own_shell_only(cls, value: Flag) -> Flag:
         if value:
             raise ValueError("tests never run in the agent's shell here; make run-tests.sh set up its own")
         return value

@@ -78,9 +78,9 @@ cpus = 2
 memory = "4 GB"
 disk = "10 GB"
 build_timeout = "10m"
-workdir = "/work"
+workdir = "/desk"
 env = { A = "1" }
-outputs = ["/work/a", { path = "/work/b", save_as = "c", exclude = ["*.o"] }]
+outputs = ["/desk/a", { path = "/desk/b", save_as = "c", exclude = ["*.o"] }]
 network = "none"
 [sandbox.ready]
 run = "true"
@@ -120,7 +120,7 @@ trials = 5
         4096,
         10240,
     )
-    assert (sandbox.build_timeout_sec, sandbox.workdir, sandbox.env) == (600.0, "/work", {"A": "1"})
+    assert (sandbox.build_timeout_sec, sandbox.workdir, sandbox.env) == (600.0, "/desk", {"A": "1"})
     assert sandbox.network_mode == "no-network"
     assert sandbox.healthcheck is not None
     assert (sandbox.healthcheck.command, sandbox.healthcheck.interval_sec, sandbox.healthcheck.retries) == (
@@ -134,8 +134,8 @@ trials = 5
         {"C": "3"},
     )
     assert [(item.source, item.destination) for item in config.artifacts] == [
-        ("/work/a", None),
-        ("/work/b", "c"),
+        ("/desk/a", None),
+        ("/desk/b", "c"),
     ]
     assert config.metadata == {"difficulty": "hard", "taskmd": {"title": "Write JSON", "runs": {"trials": 5}}}
 

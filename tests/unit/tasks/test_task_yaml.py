@@ -159,7 +159,7 @@ services:
   client:
     image: python:3.12
     command: sleep infinity
-    working_dir: /srv/work
+    working_dir: /srv/base
     environment: {TOKEN: "${TOKEN:-none}", DEBUG: true, COUNT: 3}
 """
 
@@ -167,7 +167,7 @@ services:
 
     assert not task.has_compose
     assert task.config.sandbox.docker_image == "python:3.12"
-    assert task.config.sandbox.workdir == "/srv/work"
+    assert task.config.sandbox.workdir == "/srv/base"
     assert task.config.sandbox.env == {"TOKEN": "${TOKEN:-none}", "DEBUG": "true", "COUNT": "3"}
 
 

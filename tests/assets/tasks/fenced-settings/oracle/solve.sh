@@ -1,2 +1,2 @@
 #!/bin/sh
-echo "{\"greeting\": \"$WORD\"}" > /work/greeting.json
+echo "{\"greeting\": \"$WORD\"}" > /desk/greeting.json

@@ -1,2 +1,2 @@
 FROM debian:bookworm-slim
-RUN mkdir /work
+RUN mkdir /desk
