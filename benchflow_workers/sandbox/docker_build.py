@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchflow_client.errors import SandboxError
-from benchflow_workers.sandbox.docker_dockerfile import buildkit_features, line_of_step
+from benchflow_workers.sandbox.docker_dockerfile import buildkit_features, line_of_feature, line_of_step
 from benchflow_workers.sandbox.docker_engine import ContextFile
 
 _TAIL_LINES = 20
@@ -92,16 +92,22 @@ def raise_failed(build: Build, progress: Progress, reason: str) -> NoReturn:
             f"The base image of {build.place} cannot be used: {instruction}: {reason.strip()}",
             hint="Check the FROM line, or load the image on the worker's host with docker pull.",
         )
-    line = line_of_step(build.dockerfile, instruction)
+    has_own_lines = not build.extra[:-1]  # a certificate to trust is put in as lines of its own
+    line = line_of_step(build.dockerfile, instruction) if has_own_lines else None
     where = f" at step {number} `{instruction[:_LINE_LENGTH]}`" if instruction else ""
-    where += f" (Dockerfile line {line})" if line is not None and not build.extra[:-1] else ""
+    where += f" (Dockerfile line {line})" if line is not None else ""
     features = buildkit_features(build.dockerfile)
     hint = "Fix the Dockerfile; the last lines of its output are above."
     if features:
-        hint = f"{', '.join(features)}: only BuildKit builds this; write it without, or give a ready image."
+        named = [_with_line(build.dockerfile, name) if has_own_lines else name for name in features]
+        hint = f"{', '.join(named)}: only BuildKit builds this; write it without, or give a ready image."
     raise SandboxError(
         "sandbox.build_failed",
         f"Building the image of {build.place} failed{where}: {reason.strip()}"
         + (f"\n{tail}" if tail else ""),
         hint=hint,
     )
+
+
+def _with_line(text: str, feature: str) -> str:
+    return f"line {line_of_feature(text, feature)}: {feature}"

@@ -64,6 +64,15 @@ def buildkit_features(text: str) -> list[str]:
     return [name for name, pattern in _BUILDKIT_ONLY.items() if pattern.search(text)]
 
 
+def line_of_feature(text: str, feature: str) -> int | None:
+    """Return the first line that uses a feature of `buildkit_features`, None when there is none."""
+    match = _BUILDKIT_ONLY[feature].search(text)
+    if match is None:
+        return None
+    blanks = len(match[0]) - len(match[0].lstrip())
+    return text.count("\n", 0, match.start() + blanks) + 1
+
+
 def line_of_step(text: str, step: str) -> int | None:
     """Return the number of the line a build step stands on, None when it cannot be told."""
     words = step.split()[:2]

@@ -3,6 +3,7 @@ import pytest
 from benchflow_workers.sandbox.docker_dockerfile import (
     base_images,
     buildkit_features,
+    line_of_feature,
     line_of_step,
     trusting,
 )
@@ -60,3 +61,11 @@ def test_step_is_found_by_its_first_words() -> None:
     text = "FROM x\n\nRUN apt-get update\nrun make all\n"
 
     assert [line_of_step(text, step) for step in ("RUN make all", "RUN none", "")] == [4, None, None]
+
+
+def test_line_of_a_feature_is_that_of_its_instruction():
+    text = "FROM x\n\n# a\n  RUN --mount=type=cache,target=/c true\nCOPY --link a b\n"
+
+    assert line_of_feature(text, "RUN --mount") == 4
+    assert line_of_feature(text, "COPY --link") == 5
+    assert line_of_feature(text, "COPY --chmod") is None
