@@ -190,7 +190,21 @@ def _reward_events(result: TrialResult) -> tuple[dict[str, Any], ...]:
         "space": "output",
         "granularity": "terminal",
     }
-    return (event,)
+    rubric = (result.rewards or {}).get("rubric", [])
+    return (*(_dense_event(event, item) for item in rubric), event)
+
+
+def _dense_event(terminal: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
+    """Return the event of one criterion, before that of the whole."""
+    space, name = item.get("space", "output"), item.get("name")
+    return {
+        **terminal,
+        "type": "dense",
+        "name": name,
+        "value": item.get("score"),
+        "space": space,
+        "granularity": "criterion",
+    }
 
 
 def _write(folder: Path, parts: tuple[str, ...], data: bytes) -> None:

@@ -196,6 +196,23 @@ def test_config_is_first_artifacts_follow_and_result_is_last(world: World) -> No
     assert json.loads(store.get(prefix + "rewards.jsonl"))["value"] == 1.0
 
 
+def test_each_criterion_of_a_rubric_is_an_event_before_the_reward(world: World, tmp_path: Path) -> None:
+    rubric = [{"name": "form", "score": 1.0}, {"score": 0.5, "space": "action"}]
+    rollout = Rollout(rewards={"reward": 0.75, "rubric": rubric}, test_output=b"")
+    result = result_of(world.attempt(), rollout, Redactor())
+
+    write_attempt(world.store, result, rollout, folder=tmp_path / "files", redactor=Redactor())
+
+    lines = world.store.get(f"{result.job}/{result.rollout_name}/rewards.jsonl").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [(event["type"], event["value"], event["space"]) for event in events] == [
+        ("dense", 1.0, "output"),
+        ("dense", 0.5, "action"),
+        ("terminal", 0.75, "output"),
+    ]
+    assert (events[0]["name"], events[1]["name"]) == ("form", None)
+
+
 @pytest.mark.parametrize("full_at", ["/", "result.json"])
 def test_store_that_fails_on_the_way_leaves_no_result(world: World, full_at: str) -> None:
     store = Journal(world.folder / "out", full_at=full_at)
