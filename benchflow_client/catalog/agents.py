@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from benchflow_client.catalog.probe import PREFIX as PROBE_PREFIX
+from benchflow_client.catalog.probe import find_trick
 from benchflow_client.errors import UnknownAgentError
 
 __all__ = ["AGENTS", "AgentEntry", "find_agent", "list_agents"]
@@ -43,14 +45,21 @@ SCRIPT = AgentEntry(
     "Your own program: an executable with a `#!` line, or a .py file run by python3 in the sandbox.",
     "script",
 )
-"""Not a name, but the third thing `--agent` takes."""
+"""Not a name, but one more thing `--agent` takes."""
+
+PROBE = AgentEntry(
+    f"{PROBE_PREFIX}TRICK",
+    "Cheats in one way, to see whether a task can be cheated; `bench probe --list` names the tricks.",
+    "control",
+)
+"""A family of names."""
 
 _CLOSE_ENOUGH = 0.5  # difflib ratio; 'orcale' and 'noop' are above, unrelated words below
 
 
 def list_agents() -> Sequence[AgentEntry]:
-    """Return all that `--agent` takes: names in order, then the script."""
-    return [*sorted(AGENTS.values(), key=lambda entry: entry.name), SCRIPT]
+    """Return all that `--agent` takes: names in order, then the cheats, then the script."""
+    return [*sorted(AGENTS.values(), key=lambda entry: entry.name), PROBE, SCRIPT]
 
 
 def find_agent(name: str) -> AgentEntry:
@@ -60,6 +69,9 @@ def find_agent(name: str) -> AgentEntry:
         UnknownAgentError: There is none; the hint names the nearest one, and says how a
             script is named.
     """
+    if name.startswith(PROBE_PREFIX):
+        trick = find_trick(name)
+        return AgentEntry(trick.agent, trick.text, "control")
     entry = AGENTS.get(name)
     if entry is not None:
         return entry

@@ -57,6 +57,10 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         "benchflow_client.cli.chaos",
         (("chaos", "Hurt a job of its own, touch nothing you do not name, and check that nothing is lost."),),
     ),
+    "Probe": (
+        "benchflow_client.cli.probe",
+        (("probe", "Cheat at a task in every known way; exit 1 when a trick scored."),),
+    ),
     "Sandboxes": (
         "benchflow_client.cli.sandboxes",
         (("sandboxes", "List, audit or clean the fleet's sandboxes."),),

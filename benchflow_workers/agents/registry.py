@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Final, cast
 
 from benchflow_client.catalog.agents import find_agent
+from benchflow_client.catalog.probe import PREFIX as PROBE_PREFIX
 from benchflow_workers.agents.base import Agent
 
 __all__ = ["SCRIPT", "agent_of"]
@@ -16,6 +17,7 @@ SCRIPT: Final = "script"
 _PLACES = {
     "nop": "benchflow_workers.agents.nop:NopAgent",
     "oracle": "benchflow_workers.agents.oracle:OracleAgent",
+    PROBE_PREFIX: "benchflow_workers.agents.probe:ProbeAgent",
     SCRIPT: "benchflow_workers.agents.script:ScriptAgent",
 }
 
@@ -29,6 +31,7 @@ def agent_of(name: str) -> Agent:
     Raises:
         UnknownAgentError: No agent of that name is known.
     """
-    place = _PLACES[name if name == SCRIPT else find_agent(name).name]
+    known = name if name == SCRIPT else find_agent(name).name
+    place = _PLACES[PROBE_PREFIX if known.startswith(PROBE_PREFIX) else known]
     module, _, attribute = place.partition(":")
     return cast("Agent", getattr(import_module(module), attribute)())

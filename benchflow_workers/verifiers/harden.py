@@ -3,7 +3,8 @@
 Most are small shell functions, run as root in one `sh` after the agent's processes were
 killed: POSIX only, no program that BusyBox lacks, no value put into the text of the
 program. Each finds `work` (the workspace), `tests`, `agent` (its user, empty for a
-control), `judge` (who runs the tests) and `fail`. The others are the worker's.
+control), `judge` (who runs the tests), `shadows` (names of modules) and `fail`. The others
+are the worker's.
 
 An agent can only have touched what changed since it began, which the change time of an
 inode tells (an unprivileged user cannot set it). So what the image brought stays, and a
@@ -101,11 +102,18 @@ where an agent cannot write, stay: virtual environments are made of them."""
 BYTECODE = Step(
     "bytecode",
     """
-find "$real" -xdev -type d -name __pycache__ $changed -prune -exec rm -rf {} + 2>/dev/null
-find "$real" -xdev ! -type d -path '*/__pycache__/*' $changed -exec rm -f {} + 2>/dev/null
+find "$real" -xdev -name __pycache__ -type d $changed -prune -exec rm -rf {} + 2>/dev/null
+find "$real" -xdev -path '*/__pycache__/*' ! -type d $changed -exec rm -f {} + 2>/dev/null
+for name in $shadows; do
+  for file in "$real/$name.py" "$real/$name.pyc" "$real/$name"/__init__.* "$real/$name".*.so "$real/$name.so"; do
+    [ -e "$file" ] || [ -L "$file" ] || continue
+    find "$file" -maxdepth 0 $changed -exec rm -rf {} + 2>/dev/null
+  done
+done
 """,
 )
-"""6. Byte code that does not come from the source beside it."""
+"""6. Byte code that does not come from the source beside it, and modules that would be taken for Python's
+own or pytest's by tests that run Python in the workspace, whose folder it searches first: `SHADOWS`."""
 
 OWNER = Step(
     "owner",
@@ -124,8 +132,8 @@ next steps look for by their change are given to root after them."""
 CONFTESTS = Step(
     "conftests",
     """
-find / \\( -path /proc -o -path /sys -o -path /dev -o -path /tests -o -path /verifier -o -path /testbed_verify \
-  -o -path "$spared" \\) -prune -o ! -type d $changed -name conftest.py -exec rm -f {} + 2>/dev/null
+find / -type d \\( -path /proc -o -path /sys -o -path /dev -o -path /tests -o -path /verifier -o -path /testbed_verify \
+  -o -path "$spared" \\) -prune -o -name conftest.py ! -type d $changed -exec rm -f {} + 2>/dev/null
 """,
     is_wanted=lambda verifier: verifier.hardening.cleanup_conftests,
 )
@@ -136,7 +144,7 @@ TEMPORARY = Step(
     """
 for folder in /tmp /var/tmp /dev/shm; do
   [ -d "$folder" ] || continue
-  find "$folder" -xdev ! -type d $changed -name '*.py' -exec rm -f {} + 2>/dev/null
+  find "$folder" -xdev -name '*.py' ! -type d $changed -exec rm -f {} + 2>/dev/null
 done
 """,
 )
@@ -151,13 +159,13 @@ print("\\n".join(path for path in sys.path + site.getsitepackages() if path))' 2
   while IFS= read -r folder; do
     case $folder in /usr/lib/* | /usr/local/lib/*) continue ;; esac
     [ -d "$folder" ] || continue
-    find "$folder" -maxdepth 1 ! -type d $changed \
-      \\( -name sitecustomize.py -o -name usercustomize.py -o -name '*.pth' \\) -exec rm -f {} + 2>/dev/null
+    find "$folder" -maxdepth 1 \\( -name sitecustomize.py -o -name usercustomize.py -o -name '*.pth' \\) \
+      ! -type d $changed -exec rm -f {} + 2>/dev/null
   done
 fi
 for folder in "$real" "$home/.local"; do
   [ "$folder" != "$spared" ] && [ -d "$folder" ] || continue
-  find "$folder" -xdev ! -type d $changed \\( -name sitecustomize.py -o -name usercustomize.py \\) -exec rm -f {} + 2>/dev/null
+  find "$folder" -xdev \\( -name sitecustomize.py -o -name usercustomize.py \\) ! -type d $changed -exec rm -f {} + 2>/dev/null
 done
 [ "$spared" = "$real" ] || chown -hR 0:0 "$real" 2>/dev/null
 """,

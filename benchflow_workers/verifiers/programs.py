@@ -38,6 +38,7 @@ class Arguments:
         kept: Variables the task sets itself, so the program must not.
         may_use_image_plugins: Look for pytest plugins the image brings.
         judge: Who runs the tests, where that is not root; empty = root.
+        shadows: Modules the tests must not take from the workspace.
         script: Name of the script that is run, in the folder of the tests.
     """
 
@@ -48,6 +49,7 @@ class Arguments:
     kept: Mapping[str, str]
     may_use_image_plugins: bool
     judge: str = ""
+    shadows: Sequence[str] = ()
     script: str = TEST_SCRIPT
 
     def argv(self, program: str) -> Sequence[str]:
@@ -55,13 +57,14 @@ class Arguments:
         kept = " ".join(sorted({"PATH", "PYTHONPATH"} & set(self.kept)))
         plugins = "yes" if self.may_use_image_plugins else ""
         agent, interpreter = self.agent_user or "", self.interpreter or ""
-        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, self.judge, self.script)
+        last = (self.judge, " ".join(self.shadows), self.script)
+        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, *last)
         return ("sh", "-c", program, "benchflow-verify", *values)
 
 
 PRELUDE = f"""
 set -u
-tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7 script=$8
+tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7 shadows=$8 script=$9
 say() {{ echo "{RECEIPT} $*" >&2; }}
 fail() {{ say failed "$1"; exit {REFUSED_EXIT}; }}
 say begun

@@ -35,6 +35,27 @@ SCRIPT_PATTERNS = ("*.sh", "requirements*.txt")
 READ_LIMIT_BYTES = 256 << 10
 """Bytes read of each; a longer script is not written by hand."""
 
+SHADOWS = (
+    "pytest", "_pytest", "pluggy", "iniconfig", "unittest", "sitecustomize", "usercustomize",
+    "json", "re", "os", "sys", "io", "abc", "codecs", "pathlib", "posixpath", "subprocess", "typing", "argparse",
+    "collections", "functools", "itertools", "operator", "datetime", "time", "math", "random", "hashlib", "shutil",
+    "tempfile", "glob", "fnmatch", "csv", "sqlite3", "contextlib", "traceback", "warnings", "importlib", "encodings",
+)  # fmt: skip
+"""Top-level modules of Python and pytest that no answer of a task is called by."""
+
+PYTEST_SHADOWS = (
+    "ast", "inspect", "dataclasses", "tokenize", "token", "types", "enum", "copy", "copyreg", "weakref", "struct",
+    "bisect", "heapq", "keyword", "reprlib", "linecache", "dis", "opcode", "locale", "signal", "errno", "logging",
+    "string", "textwrap", "threading", "selectors", "select", "socket", "platform", "getpass", "gettext", "pprint",
+    "zipfile", "shlex", "uuid", "bdb", "cmd", "pdb", "doctest", "difflib", "code", "codeop", "atexit", "packaging",
+    "py", "pygments", "exceptiongroup", "tomllib", "tomli", "faulthandler", "numbers", "decimal", "stat", "genericpath",
+)  # fmt: skip
+"""What pytest imports besides: an own module of such a name in the folder it runs in would break it anyway."""
+
+_FROM_FOLDER = re.compile(
+    r"\bpython[0-9.]*\s+(?:-[A-Za-z]*\s+)*(?:-[A-Za-z]*[mc]\b|-(?=\s|$)|<<)", re.MULTILINE
+)
+_MODULE_PYTEST = re.compile(r"-[A-Za-z]*m\s+pytest\b")
 _OWN_ENVIRONMENT = re.compile(r"\buvx\b|\buv\s+(?:run|venv|tool)\b|-m\s+venv\b|\bvirtualenv\b|\bpipx\b")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 
@@ -47,10 +68,13 @@ class PytestUse:
         plugins: Entry points to load, in a stable order.
         may_use_image: Pytest is run, and from the image's own Python, whose
             installed plugins are then to be found in the sandbox.
+        shadows: Modules that Python, run as these scripts do, would take from the
+            workspace before its own; empty = it is not run so.
     """
 
     plugins: Sequence[str]
     may_use_image: bool
+    shadows: Sequence[str] = ()
 
 
 def pytest_use(task: Task, folder: Path) -> PytestUse:
@@ -67,7 +91,14 @@ def pytest_use(task: Task, folder: Path) -> PytestUse:
     declared = [name for name in task.config.verifier.pytest_plugins if _NAME.fullmatch(name)]
     plugins = tuple(dict.fromkeys([*declared, *sorted(inferred)]))
     has_own = _OWN_ENVIRONMENT.search(text) is not None
-    return PytestUse(plugins, may_use_image=_has_word(text, "pytest") and not has_own)
+    return PytestUse(plugins, may_use_image=_has_word(text, "pytest") and not has_own, shadows=_shadows(text))
+
+
+def _shadows(text: str) -> Sequence[str]:
+    """Return the modules to keep out of the workspace: more with pytest, which imports them itself."""
+    if not _FROM_FOLDER.search(text):
+        return ()
+    return (*SHADOWS, *PYTEST_SHADOWS) if _MODULE_PYTEST.search(text) else SHADOWS
 
 
 def _read(path: Path) -> str:

@@ -174,6 +174,7 @@ class _Work:
             kept=self.context.env,
             may_use_image_plugins=self.pytest.may_use_image,
             judge="" if self._user == ROOT else str(self._user),
+            shadows=self.pytest.shadows,
             script=self.tests.script,
         )
 

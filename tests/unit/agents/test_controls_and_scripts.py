@@ -50,8 +50,8 @@ def script_context(root: Path, content: bytes, *, name: str = "bots/bot", copy: 
 
 
 def test_the_list_shows_names_in_order_and_then_the_script() -> None:
-    assert [entry.name for entry in list_agents()] == ["nop", "oracle", "PATH"]
-    assert [entry.is_control for entry in list_agents()] == [True, True, False]
+    assert [entry.name for entry in list_agents()] == ["nop", "oracle", "probe:TRICK", "PATH"]
+    assert [entry.is_control for entry in list_agents()] == [True, True, True, False]
 
 
 def test_a_known_name_is_found() -> None:

@@ -149,7 +149,32 @@ def test_plugins_are_inferred_from_what_a_script_installs_and_uses(
 ) -> None:
     root = folder_with(tmp_path, {"test.sh": script.encode()})
 
-    assert pytest_use(task(), root / "tests") == PytestUse(plugins, may_use_image=may_use_image)
+    use = pytest_use(task(), root / "tests")
+
+    assert (use.plugins, use.may_use_image) == (plugins, may_use_image)
+
+
+@pytest.mark.parametrize(
+    ("script", "kept_out", "left"),
+    [
+        ("python3 -m pytest /tests", {"pytest", "json", "ast"}, {"calendar", "queue"}),
+        ("python -I -m pytest /tests", {"pytest", "ast"}, set()),
+        ("python3.12 -c 'import json'", {"json", "os"}, {"ast", "types"}),
+        ("python3 - <<EOF\nimport json\nEOF", {"json"}, {"ast"}),
+        ("python3 <<EOF\nimport json\nEOF", {"json"}, {"ast"}),
+        ("pytest /tests", set(), {"json"}),
+        ("python3 /tests/check.py -m 3", set(), {"json"}),
+    ],
+)
+def test_modules_are_kept_out_of_the_workspace_where_python_would_look_there_first(
+    tmp_path: Path, script: str, kept_out: set[str], left: set[str]
+) -> None:
+    root = folder_with(tmp_path, {"test.sh": script.encode()})
+
+    shadows = set(pytest_use(task(), root / "tests").shadows)
+
+    assert kept_out <= shadows
+    assert not left & shadows
 
 
 def test_declared_plugins_come_first_and_only_once(tmp_path: Path) -> None:

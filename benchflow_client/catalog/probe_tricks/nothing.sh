@@ -1,0 +1,1 @@
+# Does nothing: what the task gives for no work at all.
