@@ -34,6 +34,9 @@ from benchflow_client.tasks.yaml_text import parse_yaml
 TASK_FILES = ("task.md", "task.toml")
 """A folder that holds one of these is a task; the first one found decides."""
 
+_MANIFESTS = ("environment.toml", "environment.yaml")
+"""Files that may describe services the agent works with."""
+
 _MOST_DIFFERENCES = 10
 """Keys that are named when task.md and task.toml disagree."""
 
@@ -264,5 +267,8 @@ def _warn(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) 
         warn_about_tests(folder, layout.verifier_dir, findings)
     if verifier.workspace_recovery or verifier.submission_files:
         findings.warning("verifier: workspace_recovery and submission_files keep nothing in this version")
+    for name in _MANIFESTS:
+        if os.path.lexists(folder / name):
+            findings.warning(f"{name}: services of a manifest are not started by this version")
     if config.sandbox.skills_dir or os.path.lexists(folder / "environment/skills"):
         findings.warning("environment/skills: skills are not placed in the sandbox by this version")
