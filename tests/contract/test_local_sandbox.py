@@ -108,7 +108,7 @@ def test_local_keeps_the_contract_as_an_unprivileged_user() -> None:
     try:
         done = subprocess.run(
             [*command, *options, __file__],
-            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False,
+            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=285, check=False,
         )  # fmt: skip
     finally:
         shutil.rmtree(folder, ignore_errors=True)
