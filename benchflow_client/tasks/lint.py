@@ -26,6 +26,7 @@ def lint(folder: Path, task: Task) -> tuple[str, ...]:
         *_scripts(folder),
         *_placeholders(folder, task),
         *_left_behind(folder),
+        *(() if task.compose is None else task.compose.refused),
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchflow_client.schema.compose import Compose
 from benchflow_client.schema.task import TaskConfig
+from benchflow_client.tasks.check import check
 from benchflow_client.tasks.compose import MAIN_IMAGE, compose_lookup, read_compose, resolve_compose
 from benchflow_client.tasks.compose_variables import TemplateError, VariableError, fill_in, read_env_file
 from benchflow_client.tasks.findings import Findings
@@ -185,6 +186,13 @@ def test_what_is_not_run_is_refused_with_its_line(tmp_path, line, reason):
     text = f"services:\n  db:\n    image: debian\n    {line}\n"
 
     assert refused(tmp_path, text) == (f"{FILE}, line 4: {reason}",)
+
+
+def test_check_tells_what_of_the_file_is_not_run(make_task):
+    report = check(make_task({FILE: "services:\n  main:\n    secrets: [a]\n"}))
+
+    reason = "services.main.secrets: needs the docker compose plugin, which this version does not use"
+    assert f"{FILE}, line 3: {reason}" in report.tasks[0].warnings
 
 
 def test_networks_and_volumes_made_elsewhere_are_refused(tmp_path):
