@@ -14,7 +14,17 @@ from typing import Any
 
 from benchflow_client.schema.plan import Plan, PlannedAgent
 
-__all__ = ["CAPS", "EXPANDED", "KEEPING", "NAMING", "PACE", "Difference", "differences", "job_identity", "trial_keys"]
+__all__ = [
+    "CAPS",
+    "EXPANDED",
+    "KEEPING",
+    "NAMING",
+    "PACE",
+    "Difference",
+    "differences",
+    "job_identity",
+    "trial_keys",
+]
 
 EXPANDED = frozenset({
     "tasks",

@@ -365,7 +365,9 @@ class Task(Record):
     oracle_dir: str | None = Field(description="`oracle` or `solution`; None = no reference solution.")
     has_dockerfile: bool = Field(description="environment/Dockerfile exists.")
     has_compose: bool = Field(description="environment/docker-compose.yaml (or .yml) exists.")
-    compose: ComposeFile | None = Field(default=None, description="What that file says; None = there is none.")
+    compose: ComposeFile | None = Field(
+        default=None, description="What that file says; None = there is none."
+    )
     document: dict[str, Any] = Field(
         default_factory=dict,
         description="What only task.md has: agents, scenes, user, benchflow, and its other prompts.",

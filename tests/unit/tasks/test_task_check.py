@@ -124,7 +124,11 @@ def test_dockerfile_that_starts_at_the_repository_root_names_line_and_rule(make_
 )
 def test_dockerfile_that_is_not_built_alone_is_not_judged(make_task, config):
     files = {"environment/Dockerfile": "COPY no /x\n"}
-    files |= {"environment/docker-compose.yaml": "services: {main: {image: a}}"} if config is None else {"task.toml": config}
+    files |= (
+        {"environment/docker-compose.yaml": "services: {main: {image: a}}"}
+        if config is None
+        else {"task.toml": config}
+    )
 
     assert check(make_task(files)).is_ok is True
 
