@@ -152,6 +152,7 @@ local function is_new(j, i) return redis.call('HEXISTS', j.base .. ':t:' .. i, '
 
 -- The first due trial of those that a lane got back; when no new ones may start, of those that are not new.
 local function returned(j, lane, has_new)
+  if not has_new and (j.retrying or 0) <= 0 then return nil end
   local rows = redis.call('ZRANGE', j.base .. ':returned:' .. lane, 0, has_new and 0 or -1, 'WITHSCORES')
   for k = 1, #rows, 2 do
     if has_new or not is_new(j, rows[k]) then

@@ -285,7 +285,7 @@ class Ledger(Protocol):
             failed: What the attempt used; None = unknown, and charged as reserved.
 
         Returns:
-            False when the lease was already lost.
+            False when the lease was already lost, or the job stops: then a failed attempt is committed.
         """
         ...
 
@@ -327,7 +327,8 @@ class Ledger(Protocol):
         Args:
             job: The job.
             indices: Trials whose receipts are dropped; those without one are passed over. What they
-                used stays spent.
+                used stays spent. One that comes to no new end, because the job is cancelled or
+                stops again, gets its earlier receipt back.
             group_id: Celery group of the new chord.
 
         Returns:

@@ -46,7 +46,7 @@ WAIT_ALL = (
     PRELUDE
     + """
 local total = tonumber(redis.call('HGET', H, 'total'))
-for i = 0, total - 1 do redis.call('ZADD', lane_of(i), now, i) end
+for i = 0, total - 1 do redis.call('ZADD', lane_of(i), in_turn(i), i) end
 for lane = 0, width - 1 do redis.call('HSET', H, 'cursor:' .. lane, total) end
 redis.call('HSET', H, 'state', 'paused')
 return total
@@ -102,10 +102,13 @@ for k = 3, #ARGV do
     redis.call('HINCRBY', H, 'outcome:' .. receipt[2], -1)
     if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', -receipt[3]) end
     redis.call('HDEL', H, 'cancelled:' .. ARGV[k])
+    if receipt[5] > 0 and receipt[2] ~= 'cancelled' and receipt[2] ~= 'not_started' then
+      redis.call('HSET', P, ARGV[k], text)
+    end
     local i = tonumber(ARGV[k])
     -- One that was cancelled before its turn is fresh again.
     if math.floor(i / width) < tonumber(redis.call('HGET', H, 'cursor:' .. i % width) or 0) then
-      redis.call('ZADD', lane_of(i), now, i)
+      redis.call('ZADD', lane_of(i), in_turn(i), i)
     end
     count = count + 1
   end
@@ -163,6 +166,7 @@ CLOSE = (
 if not state or state == 'closed' then return 0 end
 redis.call('HSET', H, 'state', 'closed')
 redis.call('HDEL', H, 'paused_by', 'pause_reason')
+redis.call('DEL', P)
 redis.call('SREM', O, ARGV[2])
 for _, key in ipairs({H, R, L, Q}) do redis.call('EXPIRE', key, ARGV[1]) end
 for lane = 0, width - 1 do redis.call('EXPIRE', W .. lane, ARGV[1]) end
@@ -199,7 +203,7 @@ for _, zset in ipairs(places) do
   for _, i in ipairs(redis.call('ZRANGE', zset, 0, -1)) do redis.call('DEL', T .. i) end
   redis.call('DEL', zset)
 end
-redis.call('DEL', H, R)
+redis.call('DEL', H, R, P)
 redis.call('ZREM', J, ARGV[1])
 redis.call('SREM', O, ARGV[1])
 return 1

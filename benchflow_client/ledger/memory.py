@@ -160,6 +160,8 @@ class MemoryLedger:
             known = self._jobs.get(job)
             if known is None or not known.holds(index, fence):
                 return False
+            if reason is Return.RETRY and known.state is JobState.STOPPING:
+                return False
             known.give_back(index, reason, failed, now=self._clock(), delay_s=delay_s)
             return True
 
@@ -173,14 +175,9 @@ class MemoryLedger:
                 return Commit(CommitStatus.ALREADY, known.receipts[index], state=known.state)
             if not known.holds(index, fence):
                 return Commit(CommitStatus.FENCED, None, state=known.state)
-            if receipt.outcome == Outcome.CANCELLED:
-                known.settle_lost(index, self._clock())
-            else:
-                known.settle(receipt)
-            known.finish(receipt, self._clock())
-            known.note_streak(receipt, is_permanent=is_permanent)
+            known.commit(receipt, self._clock(), is_permanent=is_permanent)
             is_last = len(known.receipts) >= known.header.total
-            return Commit(CommitStatus.COMMITTED, receipt, is_last, known.state)
+            return Commit(CommitStatus.COMMITTED, known.receipts[index], is_last, known.state)
 
     def cancel(self, job: str, *, by: str, reason: str) -> bool:
         """Ask a job to stop."""
@@ -242,6 +239,7 @@ class MemoryLedger:
             if known is None or known.state is JobState.CLOSED:
                 return False
             known.state, known.paused_by, known.pause_reason = JobState.CLOSED, "", ""
+            known.previous.clear()
             return True
 
     def progress(self, job: str) -> JobProgress:

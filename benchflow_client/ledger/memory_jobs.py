@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from benchflow_client.ledger.admission import Budget, Spent
 from benchflow_client.ledger.base import Claim, ClaimStatus, JobHeader, JobProgress, JobState, Return
-from benchflow_client.schema.trial import Outcome, Receipt
+from benchflow_client.schema.trial import NOT_RUN, Outcome, Receipt
 
 
 @dataclass
@@ -57,6 +57,7 @@ class Job:
     streak: tuple[str, int] = ("", 0)
     first_fence: int = 0  # fences of reopened trials go on from here
     last_fence: int = 0
+    previous: dict[int, Receipt] = field(default_factory=dict)  # of reopened trials without a new one
     reopened: int = 0  # trials of the last reopening
     served: int = 0  # when its last trial was admitted, in turns of its queue
 
@@ -108,7 +109,8 @@ class Job:
         for receipt in begun:
             self.settle(receipt)
         self.count_started(len(begun))
-        self.returned = {index: now for index in range(self.header.total) if index not in self.receipts}
+        waiting = [index for index in range(self.header.total) if index not in self.receipts]
+        self.returned = {index: self._in_turn(index, now) for index in waiting}
         self.last_finished_at = now if receipts else 0.0
 
     def claim(self, index: int, owner: str, *, now: float, until: float, max_attempts: int) -> Claim:
@@ -190,14 +192,17 @@ class Job:
         """Let finished trials of a closed job wait again; returns how many."""
         if self.state is not JobState.CLOSED:
             return self.reopened if group_id == self.header.group_id else 0
-        dropped = [index for index in indices if self.receipts.pop(index, None) is not None]
+        dropped = [index for index in indices if index in self.receipts]
         if not dropped:
             return 0
+        for receipt in map(self.receipts.pop, dropped):
+            if receipt.attempts > 0 and receipt.outcome not in NOT_RUN:
+                self.previous[receipt.trial_index] = receipt
         width = len(self.header.lanes)
         for index in dropped:
             self.cancelled_trials.pop(index, None)
             if index // width < self.cursors[index % width]:
-                self.returned[index] = now
+                self.returned[index] = self._in_turn(index, now)
         self.header = replace(self.header, group_id=group_id, epoch=self.header.epoch + 1)
         self.state, self.cancelled_by, self.cancel_reason = JobState.OPEN, "", ""
         self.stop_cause, self.stop_code, self.streak = "", "", ("", 0)
@@ -218,6 +223,10 @@ class Job:
         for index in idle:
             self.finish_unrun(index, outcome, now)
         return len(idle)
+
+    def _in_turn(self, index: int, now: float) -> float:
+        """Return the moment from which a trial waits that goes on in the order of the plan."""
+        return now - (self.header.total - index) * 1e-6
 
     @property
     def has_budget(self) -> bool:
@@ -274,17 +283,32 @@ class Job:
         self.first_started_at = self.first_started_at or now
         return ClaimStatus.GRANTED
 
+    def commit(self, receipt: Receipt, now: float, *, is_permanent: bool) -> None:
+        """Take a receipt; a reopened trial that was cancelled keeps its earlier one."""
+        index, is_cancelled = receipt.trial_index, receipt.outcome == Outcome.CANCELLED
+        if not is_cancelled:
+            self.settle(receipt)
+        elif self.trials[index].is_counted:
+            self.settle_lost(index, now)
+        self.finish(self.previous.get(index, receipt) if is_cancelled else receipt, now)
+        self.note_streak(receipt, is_permanent=is_permanent)
+
     def finish(self, receipt: Receipt, now: float) -> None:
         """Record that a trial is finished: nothing else of it is left."""
         self.receipts[receipt.trial_index] = receipt
-        for place in (self.leases, self.released, self.returned, self.trials):
+        for place in (self.leases, self.released, self.returned, self.trials, self.previous):
             place.pop(receipt.trial_index, None)
         self.last_finished_at = now
 
     def finish_unrun(self, index: int, outcome: Outcome, now: float) -> None:
         """Finish a trial nobody holds, of which there is no result."""
-        attempts = self.trials[index].attempts if index in self.trials else 0
-        self.finish(Receipt(index, outcome.value, None, "", attempts, 0.0, None, None, ""), now)
+        if index in self.previous:
+            self.finish(self.previous[index], now)
+            return
+        attempts, code = self.trials[index].attempts if index in self.trials else 0, ""
+        if outcome is Outcome.NOT_STARTED and attempts > 0:
+            outcome, code = Outcome.ERRORED, "worker.lost"
+        self.finish(Receipt(index, outcome.value, None, code, attempts, 0.0, None, None, ""), now)
 
     def note_streak(self, receipt: Receipt, *, is_permanent: bool) -> None:
         """Stop the job at the last of too many equal permanent failures in a row."""

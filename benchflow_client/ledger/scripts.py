@@ -19,7 +19,12 @@ local H, R, L, Q, W, T, J, O = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS
 local head = redis.call('HMGET', H, 'state', 'width')
 local state, width = head[1], tonumber(head[2] or 1)
 
+local P = H .. ':previous'  -- receipts of reopened trials, until they have new ones
+
 local function lane_of(i) return W .. (tonumber(i) % width) end
+
+-- The moment from which a trial waits that goes on in the order of the plan: microseconds apart, all past.
+local function in_turn(i) return now - (tonumber(redis.call('HGET', H, 'total')) - i) / 1000 end
 
 -- Take a trial out of the returned ones.
 local function leave_returned(i)
@@ -70,14 +75,27 @@ local function finish(i, receipt, outcome)
   redis.call('ZREM', L, i)
   redis.call('ZREM', Q, i)
   redis.call('DEL', T .. i)
+  redis.call('HDEL', P, i)
   redis.call('HINCRBY', H, 'outcome:' .. outcome, 1)
   redis.call('HSET', H, 'last_finished_at', now)
 end
 
--- Finish a trial nobody holds, of which there is no result.
+-- Let a reopened trial that did not come to a new end keep its earlier one; returns its receipt or nothing.
+local function finish_as_before(i)
+  local text = redis.call('HGET', P, i)
+  if not text then return nil end
+  local receipt = cjson.decode(text)
+  finish(i, text, receipt[2])
+  if type(receipt[3]) == 'number' then redis.call('HINCRBYFLOAT', H, 'reward_sum', receipt[3]) end
+  return text
+end
+
+-- Finish a trial nobody holds, of which there is no result; one whose attempts were all lost says so.
 local function finish_unrun(i, outcome)
-  local attempts = tonumber(redis.call('HGET', T .. i, 'attempts') or 0)
-  local receipt = string.format('[%d,"%s",null,"",%d,0.0,null,null,""]', i, outcome, attempts)
+  if finish_as_before(i) then return end
+  local attempts, code = tonumber(redis.call('HGET', T .. i, 'attempts') or 0), ''
+  if outcome == 'not_started' and attempts > 0 then outcome, code = 'errored', 'worker.lost' end
+  local receipt = string.format('[%d,"%s",null,"%s",%d,0.0,null,null,""]', i, outcome, code, attempts)
   finish(i, receipt, outcome)
 end
 """
@@ -184,6 +202,7 @@ GIVE_BACK = (
     + """
 local i, record = ARGV[1], T .. ARGV[1]
 if not redis.call('ZSCORE', L, i) or redis.call('HGET', record, 'fence') ~= ARGV[2] then return 0 end
+if ARGV[3] == 'retry' and state == 'stopping' then return 0 end
 redis.call('ZREM', L, i)
 if ARGV[5] == '1' then settle(ARGV[6], ARGV[7], ARGV[8]) else settle_lost(i) end
 if ARGV[9] ~= '' then redis.call('HINCRBY', H, 'retry:' .. ARGV[9], 1) end
@@ -211,8 +230,13 @@ if receipt then return {'already', receipt, 0, state or 'closed'} end
 if redis.call('HGET', T .. i, 'fence') ~= fence or not redis.call('ZSCORE', L, i) then
   return {'fenced', '', 0, state or 'closed'}
 end
-if ARGV[4] == 'cancelled' then settle_lost(i) else settle(ARGV[8], ARGV[9], ARGV[10]) end
-finish(i, ARGV[3], ARGV[4])
+local was_executed = redis.call('HGET', T .. i, 'status') == 'granted'
+if ARGV[4] ~= 'cancelled' then settle(ARGV[8], ARGV[9], ARGV[10]) elseif was_executed then settle_lost(i) end
+local text = ARGV[4] == 'cancelled' and finish_as_before(i) or nil
+if not text then
+  text = ARGV[3]
+  finish(i, text, ARGV[4])
+end
 if ARGV[5] ~= '' then redis.call('HINCRBYFLOAT', H, 'reward_sum', ARGV[5]) end
 if ARGV[7] == '1' then
   local h = redis.call('HMGET', H, 'streak_code', 'streak', 'breaker')
@@ -228,7 +252,7 @@ elseif ARGV[4] ~= 'cancelled' then
   redis.call('HSET', H, 'streak', 0)
 end
 local is_last = redis.call('HLEN', R) >= tonumber(redis.call('HGET', H, 'total'))
-return {'committed', ARGV[3], is_last and 1 or 0, state}
+return {'committed', text, is_last and 1 or 0, state}
 """
 )
 
