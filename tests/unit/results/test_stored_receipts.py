@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,11 @@ from benchflow_client.results.read import JobResults
 from benchflow_client.results.receipts import stored_receipts
 from benchflow_client.results.rows import receipt_row
 from benchflow_client.schema.base import utc_now
-from benchflow_client.schema.trial import Receipt
+from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.plan import Plan
+from benchflow_client.schema.trial import Outcome, Receipt, TrialResult
 from benchflow_client.store.documents import json_lines, write_document
+from benchflow_client.store.files import FileStore
 from benchflow_client.store.layout import result_key, rows_key
 from benchflow_client.summary import aggregate
 from benchflow_workers.trial.recorder import result_of
@@ -40,6 +45,25 @@ def test_rows_of_a_closed_job_give_every_receipt_back(world: World) -> None:
 
 def test_interrupted_job_has_the_receipts_of_its_published_results(world: World) -> None:
     assert stored_receipts(world.store, JobResults(world.plan, None)) == []
+
+
+def test_result_after_which_another_attempt_was_to_come_is_no_receipt_of_an_interrupted_job(
+    store: FileStore, plan: Plan, make_result: Callable[..., TrialResult]
+) -> None:
+    lost, refused = (Failure(code=code, message="gone") for code in ("sandbox.lost", "task.unreadable"))
+    unscored: dict[str, Any] = {"outcome": Outcome.ERRORED, "rewards": None}
+    results = [
+        make_result(0, 1, failures=(lost,), **unscored),
+        make_result(1, plan.spec.max_attempts, failures=(lost,), **unscored),
+        make_result(2, 1, failures=(refused,), **unscored),
+        make_result(3, 1, failures=(lost,)),  # it has its verdict
+    ]
+    for result in results:
+        write_document(store, result_key(plan.job, result.rollout_name), result)
+
+    found = stored_receipts(store, JobResults(plan, None))
+
+    assert found == [Receipt.of(result) for result in results[1:]]
 
 
 def test_damaged_rows_are_named(world: World) -> None:
