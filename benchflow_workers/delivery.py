@@ -97,6 +97,7 @@ class Deliveries:
         """
         try:
             header, plan = self._job_with(job, index)
+            asked_at = time.monotonic()
             claim = self.ledger.claim(
                 job, index, owner=self.worker, ttl_s=self.keeper.ttl_s, max_attempts=header.max_attempts
             )
@@ -117,7 +118,7 @@ class Deliveries:
             plan=plan, trial=plan.trial(index), number=max(claim.attempt, 1), fence=claim.fence,
             worker=self.worker, started_at=utc_now(), epoch=header.epoch,
         )  # fmt: skip
-        with self.keeper.hold(job, index, claim.fence, on_phase=on_phase) as lease:
+        with self.keeper.hold(job, index, claim.fence, on_phase=on_phase, asked_at=asked_at) as lease:
             return self._execute(_Execution(header, attempt, lease, claim))
 
     def _job_with(self, job: str, index: int) -> tuple[JobHeader, Plan]:
@@ -134,7 +135,7 @@ class Deliveries:
         if claim.status is ClaimStatus.CANCELLED:
             return self._commit(execution, self._cancelled(execution))
         if claim.status is ClaimStatus.EXHAUSTED:
-            text = f"The worker died in each of {claim.attempt} attempts."
+            text = f"The worker died in the last of {claim.attempt} attempts."
             rollout = Rollout(failures=(Failure(code="worker.lost", message=text),))
             return self._publish(execution, rollout, Redactor(), None)
         logger.info("trial %s started", execution.attempt.trial.id, extra=execution.log("trial_claimed"))

@@ -45,14 +45,25 @@ class Stop(StrEnum):
 
 
 class Lease:
-    """One held lease; `stop` is set at most once and never taken back."""
+    """One held lease; `stop` is set at most once and never taken back.
 
-    def __init__(self, job: str, index: int, fence: int, *, on_phase: PhaseListener) -> None:
+    Args:
+        job: The job.
+        index: The trial's position in the plan.
+        fence: What the ledger granted it with.
+        on_phase: Told the phases that last.
+        asked_at: When the claim was sent (`time.monotonic`), since the ledger may count from
+            then: its answer may come late, or only to a repeated question. None = now.
+    """
+
+    def __init__(
+        self, job: str, index: int, fence: int, *, on_phase: PhaseListener, asked_at: float | None = None
+    ) -> None:
         self.job = job
         self.index = index
         self.fence = fence
         self.on_phase = on_phase
-        self.renewed_at = time.monotonic()
+        self.renewed_at = time.monotonic() if asked_at is None else asked_at
         self._phase = ""
         self._stop: Stop | None = None
         self._callbacks: list[Callable[[], object]] = []
@@ -124,10 +135,13 @@ class LeaseKeeper:
 
     @contextmanager
     def hold(
-        self, job: str, index: int, fence: int, *, on_phase: PhaseListener
+        self, job: str, index: int, fence: int, *, on_phase: PhaseListener, asked_at: float | None = None
     ) -> Generator[Lease, None, None]:
-        """Keep a granted lease alive inside the block, and pass on the phases that last."""
-        lease = Lease(job, index, fence, on_phase=on_phase)
+        """Keep a granted lease alive inside the block, and pass on the phases that last.
+
+        It counts from `asked_at`, the moment before its claim was sent; None = now.
+        """
+        lease = Lease(job, index, fence, on_phase=on_phase, asked_at=asked_at)
         with self._lock:
             self._leases.add(lease)
             is_draining = self._is_draining

@@ -43,7 +43,7 @@ def test_trial_that_kills_its_worker_three_times_is_an_error_that_says_so(fleet:
     (receipt,) = fleet.receipts(handle)
     assert (receipt.code, receipt.attempts) == ("worker.lost", 3)
     assert trial.result is not None
-    assert "died in each of 3 attempts" in trial.result.failures[0].message
+    assert "died in the last of 3 attempts" in trial.result.failures[0].message
 
 
 def test_attempts_are_counted_by_trial_whatever_message_brings_it(fleet: WorkerFleet) -> None:

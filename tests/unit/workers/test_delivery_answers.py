@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ from benchflow_client.store.documents import read_document
 from benchflow_client.store.files import FileStore
 from benchflow_client.store.layout import result_key
 from benchflow_workers.delivery import Answer
+from benchflow_workers.lease import Lease, LeaseKeeper
 from benchflow_workers.testing import completed
-from tests.stations import Station
+from tests.stations import FlakyLedger, Station
 from tests.waiting import until
 
 GONE = SandboxError("sandbox.lost", "The sandbox is gone.")
@@ -115,9 +119,43 @@ def test_used_up_attempts_are_an_errored_trial_and_the_job_goes_on(make: Any) ->
         None,
         2,
     )
-    assert result(here, receipt).error == "The worker died in each of 2 attempts."
+    assert result(here, receipt).error == "The worker died in the last of 2 attempts."
     assert here.world.sandboxes.opened == []
     assert [headers["id"] for headers in here.messages()] == [f"{here.job}.fix-build.solver.2"]
+
+
+class TimedLedger(FlakyLedger):
+    """Notes when a claim came in."""
+
+    claimed_at = 0.0
+
+    def claim(self, *arguments: Any, **named: Any) -> Any:
+        self.claimed_at = time.monotonic()
+        return self.inner.claim(*arguments, **named)
+
+
+class TimedKeeper(LeaseKeeper):
+    """Notes from when each lease counts."""
+
+    counted_from = float("inf")
+
+    @contextmanager
+    def hold(self, *arguments: Any, **named: Any) -> Generator[Lease, None, None]:
+        with super().hold(*arguments, **named) as lease:
+            self.counted_from = lease.renewed_at
+            yield lease
+
+
+def test_lease_of_a_trial_counts_from_before_its_claim_came_to_the_ledger(here: Station) -> None:
+    ledger = TimedLedger(here.memory)
+    keeper = TimedKeeper(here.memory, ttl_s=30.0)
+    try:
+        timed = replace(here.deliveries, ledger=ledger, keeper=keeper)  # type: ignore[arg-type]
+        timed.take(here.job, 0, lambda phase: None)
+    finally:
+        keeper.close()
+
+    assert 0.0 < keeper.counted_from <= ledger.claimed_at
 
 
 def test_trial_of_a_cancelled_job_is_not_run_but_counted(here: Station) -> None:

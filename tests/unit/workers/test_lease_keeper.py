@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -90,6 +91,24 @@ def test_ledger_that_stays_silent_longer_than_the_lease_ends_it(
         ledger.is_down = True
 
         until(lambda: lease.stop is Stop.LOST)
+
+
+def test_lease_counts_from_before_its_claim_was_sent(ledger: FlakyLedger) -> None:
+    """The ledger counts from when the claim came, which may be long before its answer did."""
+    keeper = LeaseKeeper(ledger, ttl_s=60.0)  # type: ignore[arg-type]
+    asked_at = time.monotonic() - 61.0
+    try:
+        with (
+            keeper.hold("j", 0, claim(ledger), on_phase=ignore, asked_at=asked_at) as late,
+            keeper.hold("j", 1, claim(ledger, 1), on_phase=ignore) as fresh,
+        ):
+            ledger.is_down = True
+            keeper.note_phase(late, "agent")
+
+            until(lambda: late.stop is Stop.LOST)
+            assert fresh.stop is None
+    finally:
+        keeper.close()
 
 
 def test_ledger_that_comes_back_in_time_costs_nothing(ledger: FlakyLedger) -> None:
