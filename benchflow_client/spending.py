@@ -86,7 +86,7 @@ def raised_budget(progress: JobProgress, caps: Caps) -> Budget:
     job, given = progress.header.job, {cap.name: getattr(caps, cap.key) for cap in _SPENT}
     budget = replace(
         progress.header.budget,
-        deadline_s=caps.deadline_s,
+        deadline_s=progress.header.budget.deadline_s if caps.deadline_s is None else caps.deadline_s,
         **{name: cap for name, cap in given.items() if cap is not None},
     )
     if progress.stop_cause == Cause.DEADLINE and caps.deadline_s is None:

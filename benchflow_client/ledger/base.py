@@ -241,7 +241,7 @@ class Ledger(Protocol):
         ...
 
     def set_budget(self, job: str, budget: Budget) -> None:
-        """Replace a job's budget; what it has spent stays, a deadline counts from now."""
+        """Replace a job's budget; what it has spent stays, a deadline that differs counts from now."""
         ...
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:

@@ -186,7 +186,11 @@ SET_BUDGET = (
     PRELUDE
     + """
 if not state then return 0 end
+local old = redis.call('HGET', H, 'budget') or ''
+old = old ~= '' and cjson.decode(old).deadline_s or nil
 redis.call('HSET', H, 'budget', ARGV[1])
+-- A deadline that runs goes on; that of an ended job starts anew.
+if state ~= 'closed' and old and old == tonumber(ARGV[2]) then return 1 end
 redis.call('HDEL', H, 'deadline_at')
 if ARGV[2] ~= '' then redis.call('HSET', H, 'deadline_at', now + math.floor(tonumber(ARGV[2]) * 1000)) end
 return 1

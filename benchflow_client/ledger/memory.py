@@ -110,8 +110,11 @@ class MemoryLedger:
         """Replace a job's budget; what it has spent stays."""
         with self._lock:
             known = self._known(job)
+            is_same = (
+                known.state is not JobState.CLOSED and known.header.budget.deadline_s == budget.deadline_s
+            )
             known.header = replace(known.header, budget=budget)
-            known.deadline_at = self._deadline(budget)
+            known.deadline_at = known.deadline_at if is_same else self._deadline(budget)
 
     def claim(self, job: str, index: int, *, owner: str, ttl_s: float, max_attempts: int) -> Claim:
         """Ask to execute a trial."""

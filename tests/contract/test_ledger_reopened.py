@@ -124,3 +124,12 @@ def test_only_an_attempt_that_ran_is_charged(ledger: Ledger, outcome: str) -> No
     ledger.commit("j", Receipt(0, "cancelled", None, "", 1, 1.0, None, None, ""), fence=fence)
 
     assert ledger.progress("j").spent.cost_usd == (2.0 if outcome == "granted" else 0.0)
+
+
+def test_another_cap_leaves_a_running_deadline_as_it_was(ledger: Ledger) -> None:
+    ledger.open_job(replace(header(), budget=Budget(deadline_s=SHORT_S, trials=1)))
+
+    ledger.set_budget("j", Budget(deadline_s=SHORT_S, trials=2))
+
+    until(lambda: ledger.admit(Room("local", 99), limit=9).stopped == ["j"])
+    assert ledger.progress("j").stop_cause == "deadline"
