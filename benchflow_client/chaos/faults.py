@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import signal
@@ -23,6 +24,9 @@ DELIVERIES: Final = 3
 
 _LONGEST_PAUSE_S = 2.0
 """A job that is paused on purpose stands still no longer than this."""
+
+_SOON_S = 0.3
+"""A fault that was named comes no later than this: trials run by then, and a small job is not over."""
 
 _TICK_S = 0.05
 """Seconds between two looks at the job."""
@@ -148,7 +152,7 @@ class KillProcess:
     def inject(self, chance: random.Random) -> str:
         """Kill it, if that was not done before."""
         del chance
-        pid, self._pid = self._pid, None
+        pid = self._pid
         if pid is None:
             return ""
         try:
@@ -159,6 +163,8 @@ class KillProcess:
             raise WorkerError(
                 f"Process {pid} cannot be killed by this user.", hint="Run it as the worker's user."
             ) from error
+        finally:
+            self._pid = None
         return f"kill -9 {pid}"
 
 
@@ -182,26 +188,32 @@ class DrainWorker:
         del chance
         if self._is_done:
             return ""
-        self._is_done = True
         self._drain(self._worker)
+        self._is_done = True
         return self._worker
 
 
 class Injector:
-    """Injects faults at random moments: each one once in random order, then any.
+    """Injects faults at random moments: those that were named first, each other once in random order, then any.
 
     Args:
         faults: What may go wrong.
+        named: What must go wrong too, in this order; the first of them soon, lest the job ends before.
         seed: Makes the same choices every time; when they take effect is up to the fleet.
         every_s: Mean seconds between two faults.
         for_s: Seconds after which no more are injected.
     """
 
-    def __init__(self, faults: Sequence[Fault], *, seed: int, every_s: float, for_s: float) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], *, seed: int, every_s: float, for_s: float, named: Sequence[Fault] = ()
+    ) -> None:
         self._chance = random.Random(seed)
-        self._faults = tuple(faults)
-        self._next = list(self._faults)
+        self._faults = (*faults, *named)
+        self._next = list(faults)
         self._chance.shuffle(self._next)
+        self._next += reversed(named)
+        self._first_s = _SOON_S if named else math.inf
+        self._happened: list[Fault] = []
         self._every_s = every_s
         self._for_s = for_s
 
@@ -212,7 +224,7 @@ class Injector:
             What was done, in order of time; a fault that found nothing to hurt is not in it.
         """
         start = time.monotonic()
-        due, done = start + self._wait_s(), list[Injection]()
+        due, done = start + min(self._wait_s(), self._first_s), list[Injection]()
         while not is_over():
             if self._faults and due <= time.monotonic() <= start + self._for_s:
                 fault = self._choose()
@@ -221,9 +233,14 @@ class Injector:
                     if text := fault.inject(self._chance):
                         at_s = round(time.monotonic() - start, 2)
                         done.append(Injection(at_s=at_s, fault=fault.name, text=text))
+                        self._happened.append(fault)
                 due = time.monotonic() + self._wait_s()
             time.sleep(_TICK_S)
         return done
+
+    def has_happened(self, fault: Fault) -> bool:
+        """Return whether a fault was injected and found something to hurt."""
+        return any(fault is each for each in self._happened)
 
     def _choose(self) -> Fault:
         return self._next.pop() if self._next else self._chance.choice(self._faults)

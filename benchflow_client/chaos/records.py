@@ -36,6 +36,10 @@ class ChaosReport(Document):
     took_s: float = Field(ge=0, description="From submission to the last look (s).")
     outcomes: dict[str, int] = Field(description="Outcome -> trials.")
     retried: int = Field(ge=0, description="Executions beyond the first of each trial.")
+    planned: tuple[str, ...] = Field(default=(), description="Names of the faults that might come.")
+    missed: tuple[str, ...] = Field(
+        default=(), description="Flags of faults that were asked for and did not come."
+    )
     injections: tuple[Injection, ...] = Field(description="Faults, in order of time.")
     invariants: tuple[Invariant, ...] = Field(description="What was checked.")
 
@@ -43,3 +47,8 @@ class ChaosReport(Document):
     def is_sound(self) -> bool:
         """Whether no invariant is broken."""
         return all(invariant.holds is not False for invariant in self.invariants)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no invariant is broken, and every fault that was asked for came."""
+        return self.is_sound and not self.missed

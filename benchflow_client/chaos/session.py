@@ -157,21 +157,25 @@ def open_scene(client: Client, spec: JobSpec) -> Scene:
     )
 
 
-def client_faults(client: Client, scene: Scene, options: ChaosOptions) -> list[Fault]:
-    """Return the faults of a chaos run."""
-    faults: list[Fault] = [
+def client_faults(scene: Scene) -> list[Fault]:
+    """Return the faults that every chaos run injects into its own job."""
+    return [
         RepeatedDelivery(scene.mailbox),
         LostMessage(scene.mailbox),
         LostChord(scene.mailbox),
         EarlyBody(scene.fleet.dispatcher, scene.header),
         Pause(scene.handle),
     ]
-    if options.has_resets:
-        faults.append(ResetConnections(scene.mailbox))
-    # One fault for each that is named, so that all of them come in the first round.
-    faults += [KillProcess(pid) for pid in options.kill]
-    faults += [DrainWorker(name, client.drain) for name in options.drain]
-    return faults
+
+
+def named_faults(client: Client, scene: Scene, options: ChaosOptions) -> dict[str, Fault]:
+    """Return the faults that the options ask for by name, by the flag that asks."""
+    resets = {"--reset-connections": ResetConnections(scene.mailbox)} if options.has_resets else {}
+    return {
+        **{f"--worker-pid {pid}": KillProcess(pid) for pid in options.kill},
+        **{f"--drain {name}": DrainWorker(name, client.drain) for name in options.drain},
+        **resets,
+    }
 
 
 def judge(
@@ -194,8 +198,10 @@ def judge(
 
 def _fire(client: Client, scene: Scene, options: ChaosOptions) -> ChaosReport:
     started, started_at, observer = time.monotonic(), utc_now(), Observer(scene.handle)
-    faults = client_faults(client, scene, options)
-    injector = Injector(faults, seed=options.seed, every_s=options.every_s, for_s=options.faults_s)
+    faults, named = client_faults(scene), named_faults(client, scene, options)
+    injector = Injector(
+        faults, seed=options.seed, every_s=options.every_s, for_s=options.faults_s, named=[*named.values()]
+    )
     with listening(scene, options.secret, options.logs) as canary:
 
         def is_over() -> bool:
@@ -217,6 +223,8 @@ def _fire(client: Client, scene: Scene, options: ChaosOptions) -> ChaosReport:
         took_s=round(time.monotonic() - started, 2),
         outcomes={name: count for name, count in progress.outcomes.items() if count},
         retried=progress.retried,
+        planned=tuple(dict.fromkeys(fault.name for fault in (*named.values(), *faults))),
+        missed=tuple(flag for flag, fault in named.items() if not injector.has_happened(fault)),
         injections=tuple(injections),
         invariants=invariants,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from benchflow_client.chaos.records import ChaosReport, Invariant
+from benchflow_client.chaos.records import ChaosReport, Injection, Invariant
 from benchflow_client.report import Column, Line, Report, Row, Table
 from benchflow_client.wording import NONE, plural
 
@@ -15,9 +15,8 @@ def chaos_report(report: ChaosReport) -> Report:
     """Return the report of a chaos run."""
     counted = Counter(injection.fault for injection in report.injections)
     last = {injection.fault: injection for injection in report.injections}
-    faults = tuple(
-        Row((name, str(count), f"{last[name].at_s:.1f}", last[name].text)) for name, count in counted.items()
-    )
+    names = dict.fromkeys((*counted, *report.planned))
+    faults = tuple(_fault(name, counted[name], last.get(name)) for name in names)
     done = ", ".join(f"{count} {name}" for name, count in report.outcomes.items()) or "none ended"
     return (
         Table(
@@ -43,6 +42,12 @@ def chaos_report(report: ChaosReport) -> Report:
     )
 
 
+def _fault(name: str, count: int, last: Injection | None) -> Row:
+    if last is None:
+        return Row((name, "0", NONE, NONE))
+    return Row((name, str(count), f"{last.at_s:.1f}", last.text))
+
+
 def _row(invariant: Invariant) -> Row:
     is_long = invariant.holds is False
     cells = (invariant.name, _WORDS[invariant.holds], NONE if is_long else invariant.text)
@@ -53,4 +58,7 @@ def _verdict(report: ChaosReport) -> Line:
     broken = [invariant.name for invariant in report.invariants if invariant.holds is False]
     if broken:
         return Line(f"broken: {', '.join(broken)}", label="chaos", tone="bad")
+    if report.missed:
+        text = f"not proven: {', '.join(report.missed)} did not come; give it more --seconds or --trials"
+        return Line(text, label="chaos", tone="bad")
     return Line("nothing was lost, nothing counted twice, nothing left behind", label="chaos", tone="good")

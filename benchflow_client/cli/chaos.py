@@ -106,6 +106,8 @@ def chaos(
 ) -> int:
     """Submit a job of its own, hurt it, and check that nothing is lost or counted twice; exit 1 if so.
 
+    Exits with 1, too, when something you named did not happen, e.g. because the job was over before.
+
     Touches its own job and what you name, nothing else: messages of the job come three times or
     not at all, its chord is deleted, it is paused, its summary is asked for too early. Workers are
     killed or drained only when named, connections reset only when asked for. Kill, stop or unplug
@@ -120,7 +122,7 @@ def chaos(
         render.print_json(found.model_dump(mode="json"))
     else:
         render.render_report(chaos_report(found))
-    return 0 if found.is_sound else 1
+    return 0 if found.is_proven else 1
 
 
 def _options(job: JobFlags, faults: FaultFlags, checks: CheckFlags) -> ChaosOptions:

@@ -40,7 +40,7 @@ QUICK_PER_S, REAL_PER_S = 6, 8
 The rest of the second job is cancelled in the end."""
 
 LONG_S = 60.0
-"""A message that is lost is missed after half a minute: too long for the short run."""
+"""Only a run that lasts so long loses messages too: a lost one is missed after seconds, which a short run lacks."""
 
 
 def faults_of(scene: Scene) -> list[Fault]:

@@ -257,16 +257,44 @@ def test_counts_that_do_not_add_up_are_noted_while_a_job_runs(parked: Scene) -> 
 
 
 def test_faults_of_a_run_are_those_on_its_own_job_and_what_is_named(client: Client, parked: Scene) -> None:
-    plain = session.client_faults(client, parked, ChaosOptions())
-    all_of_them = session.client_faults(
-        client, parked, ChaosOptions(kill=(1,), drain=("box/1",), has_resets=True)
+    named = session.named_faults(client, parked, ChaosOptions(kill=(1,), drain=("box/1",), has_resets=True))
+
+    assert {fault.name for fault in session.client_faults(parked)} == {
+        "delivered three times",
+        "message lost",
+        "chord lost",
+        "summary too early",
+        "paused",
+    }
+    assert {flag: fault.name for flag, fault in named.items()} == {
+        "--worker-pid 1": "worker killed",
+        "--drain box/1": "worker drained",
+        "--reset-connections": "connections reset",
+    }
+    assert session.named_faults(client, parked, ChaosOptions()) == {}
+
+
+def test_fault_that_was_named_and_did_not_come_is_not_proven_and_exits_with_1(
+    configured: Any, bench: Callable[..., Any]
+) -> None:
+    done = bench("chaos", *QUICK[:2], "--trials", "2", "--seconds", "0.000001", "--reset-connections")
+
+    assert done.code == 1, done.err
+    assert "not proven: --reset-connections did not come" in done.err
+    assert "nothing was lost" not in done.err
+
+
+def test_job_under_fire_that_named_a_fault_meets_it_first(client: Client) -> None:
+    options = ChaosOptions(
+        sandbox="docker", trials=2, faults_s=30.0, every_s=0.2, deadline_s=1.0, has_resets=True
     )
 
-    names = {fault.name for fault in plain}
-    assert names == {"delivered three times", "message lost", "chord lost", "summary too early", "paused"}
-    assert {fault.name for fault in all_of_them} - names == {
-        "connections reset", "worker killed", "worker drained",
-    }  # fmt: skip
+    report = run_chaos(client, options)
+
+    assert report.injections[0].fault == "connections reset"
+    assert report.missed == ()
+    assert report.planned[0] == "connections reset"
+    assert len(report.planned) == 6
 
 
 def test_listener_of_a_broker_that_is_gone_hears_nothing_and_waits(tmp_path: Path) -> None:

@@ -56,6 +56,46 @@ def test_every_fault_comes_once_before_any_comes_twice_and_a_seed_repeats_the_or
     assert first == again != other
 
 
+def test_named_faults_come_first_in_their_order_whatever_the_seed() -> None:
+    for seed in range(3):
+        said: list[str] = []
+        others = [Spoken(name, said) for name in "abcd"]
+        named = [Spoken("kill", said), Spoken("drain", said, text="")]
+        injector = Injector(others, seed=seed, every_s=0.01, for_s=60.0, named=named)
+
+        injector.run(lambda said=said: len(said) >= 6)  # type: ignore[misc]
+
+        assert said[:2] == ["kill", "drain"]
+        assert sorted(said[2:]) == ["a", "b", "c", "d"]
+        assert [injector.has_happened(fault) for fault in named] == [True, False]
+
+
+def test_named_fault_does_not_wait_until_a_small_job_is_over() -> None:
+    said: list[str] = []
+    named = [Spoken("kill", said)]
+
+    Injector([], seed=1, every_s=10_000.0, for_s=60.0, named=named).run(lambda: bool(said))
+
+    assert said == ["kill"]
+
+
+def test_drain_that_could_not_be_asked_for_is_asked_for_again() -> None:
+    answers = iter([BrokerError("The broker is down."), None])
+    asked: list[str] = []
+
+    def drain(worker: str) -> None:
+        if error := next(answers):
+            raise error
+        asked.append(worker)
+
+    fault = DrainWorker("box/1", drain)
+    with pytest.raises(BrokerError):
+        fault.inject(CHANCE)
+
+    assert fault.inject(CHANCE) == "box/1"
+    assert asked == ["box/1"]
+
+
 def test_faults_that_do_nothing_or_fail_are_not_reported() -> None:
     said: list[str] = []
     faults = [Spoken("idle", said, text=""), Spoken("broken", said, text="fails"), Spoken("real", said)]

@@ -252,6 +252,24 @@ def test_report_of_a_sound_run_says_what_was_done_and_seen(
     assert verdict.tone == "good"
 
 
+def test_report_names_faults_that_never_came_and_proves_nothing_without_those_that_were_asked_for(
+    sound: Evidence, reported: Callable[[Evidence], ChaosReport]
+) -> None:
+    report = reported(sound).model_copy(
+        update={"planned": ("worker killed", "paused"), "missed": ("--worker-pid 71",)}
+    )
+
+    faults, *_, verdict = chaos_report(report)
+
+    assert report.is_sound
+    assert not report.is_proven
+    assert isinstance(faults, Table)
+    assert [row.cells[:2] for row in faults.rows] == [("paused", "2"), ("worker killed", "0")]
+    assert isinstance(verdict, Line)
+    assert verdict.tone == "bad"
+    assert verdict.text.startswith("not proven: --worker-pid 71 did not come")
+
+
 def test_report_of_a_broken_run_names_what_broke(
     sound: Evidence, reported: Callable[[Evidence], ChaosReport]
 ) -> None:
