@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import CycloptsError, UnusedCliTokensError
 
 from benchflow_client.errors import BenchflowError, UsageError
 
@@ -107,7 +107,7 @@ def run_command(arguments: Sequence[str]) -> int:
             list(arguments), exit_on_error=False, print_error=False, result_action="return_value"
         )
     except CycloptsError as error:
-        return _show(UsageError(_sentence(str(error)), hint="`bench COMMAND --help` says what it takes."))
+        return _show(UsageError(_problem(error), hint="`bench COMMAND --help` says what it takes."))
     except BenchflowError as error:
         return _show(error)
     except KeyboardInterrupt:
@@ -124,6 +124,14 @@ def _show(error: BenchflowError) -> int:
 
     render_error(error)
     return error.exit_code
+
+
+def _problem(error: CycloptsError) -> str:
+    """Return what is wrong with a command line, as a sentence."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        command = " ".join(("bench", *(error.command_chain or ())))
+        return f"`{command}` takes no further argument: {error.unused_tokens[0]!r} is one too many."
+    return _sentence(str(error))
 
 
 def _sentence(text: str) -> str:
