@@ -176,11 +176,19 @@ def _usage(summary: Summary) -> str:
 def _retries(retries: Retries) -> str:
     text = f"retried {retries.attempts}x after infrastructure failures"
     causes = ", ".join(f"{code} {count}" for code, count in retries.causes.items())
-    return (
-        f"{text} ({causes}; {retries.recovered} of {plural(retries.trials, 'trial')} recovered)"
-        if causes
-        else text
+    return f"{text} ({causes}; {_ends(retries)})" if causes else text
+
+
+def _ends(retries: Retries) -> str:
+    """Return what became of the trials that were executed again: a verdict, an end without one, or neither."""
+    lost = sum(number for code, number in retries.codes.items() if code)
+    counts = (
+        (retries.recovered, "reached a verdict"),
+        (retries.trials - retries.recovered - lost, "ended without a score"),
+        (lost, "failed again"),
     )
+    parts = [f"{number} {what}" for number, what in counts if number > 0]
+    return f"of {plural(retries.trials, 'trial')} {', '.join(parts)}" if parts else "none ended yet"
 
 
 def _cause_row(cause: FailureGroup, evidence: Mapping[str, str]) -> Row:
