@@ -180,7 +180,9 @@ def _job_state(progress: JobProgress) -> str:
     if progress.state == "open":
         return "running" if progress.running or progress.finished else "waiting"
     if progress.state == "closed":
-        return "cancelled" if progress.cancelled_by else "stopped" if progress.stop_cause else "done"
+        # A job taken up from the store has forgotten why it stopped; its trials tell that it did.
+        is_stopped = progress.stop_cause or progress.outcomes.get("not_started")
+        return "cancelled" if progress.cancelled_by else "stopped" if is_stopped else "done"
     return str(progress.state)
 
 

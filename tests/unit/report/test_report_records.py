@@ -278,3 +278,18 @@ def test_reports_are_plain_data_for_programs():
     assert json.loads(json.dumps(data))[0]["rows"][0]["cells"][0] == "claude"
     assert [block["kind"] for block in data] == ["table", "line"]
     assert data[1]["label"] == "note"
+
+
+def test_a_job_that_forgot_why_it_stopped_is_told_by_the_trials_that_never_started():
+    plan = make_plan()
+    header = JobHeader(
+        job=plan.job, total=4, concurrency=4, max_attempts=3, owner="ana", queue="null", group_id="g",
+        body_id="b", title="t", created_at=0.0,
+    )  # fmt: skip
+    progress = JobProgress(
+        header=header, state=JobState.CLOSED, outcomes={"passed": 1, "not_started": 3}, running=0, waiting=0,
+        released=0, reward_sum=1.0, retried=0, cancelled_by="", cancel_reason="", first_started_at=0.0,
+        last_finished_at=0.0,
+    )  # fmt: skip
+
+    assert job_row(progress).state == "stopped"
