@@ -12,15 +12,13 @@ from benchflow_client.broker import check_rabbitmq, make_app
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.embedded.fleet import EmbeddedFleet, Instance
 from benchflow_client.errors import BrokerError, JobNotFoundError, JobSpecError
-from benchflow_client.handle import Fleet, matching_job, stored_jobs
+from benchflow_client.handle import Fleet, is_stored, matching_job, stored_jobs
 from benchflow_client.ledger.base import Ledger, WorkerRecord
 from benchflow_client.ledger.redis import RedisLedger
-from benchflow_client.schema.ids import is_job_name
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.settings import Settings
 from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
-from benchflow_client.store.layout import plan_key
 
 _EMBEDDED_SLOTS_LIMIT = 64
 
@@ -83,7 +81,7 @@ class FleetAccess:
         """Return the job that a name, a unique prefix of one, or `@last` stands for.
 
         It may be known to the fleet, or where that has lost it, stand in the jobs folder or
-        by its full name in the store.
+        by its full name in the store. A full name is never taken for the beginning of another.
 
         Raises:
             JobNotFoundError: None matches, or several do.
@@ -92,11 +90,11 @@ class FleetAccess:
         jobs: list[str] = [] if ledger is None else list(ledger.jobs())
         if self.is_embedded:
             jobs += [job for job in stored_jobs(self.folder(spec)) if job not in jobs]
+        if name not in jobs and is_stored(name, store):
+            return name
         try:
             return matching_job(name, jobs)
         except JobNotFoundError:
-            if is_job_name(name) and store.exists(plan_key(name)):
-                return name
             if ledger is not None or any(job.startswith(name) for job in jobs):
                 raise
         raise JobNotFoundError(

@@ -21,7 +21,15 @@ from benchflow_client.access import FleetAccess
 from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.dispatch import job_header
 from benchflow_client.errors import BenchflowError, UsageError
-from benchflow_client.handle import Fleet, JobHandle, StoredJob, matching_job, stored_jobs, waiting_reason
+from benchflow_client.handle import (
+    Fleet,
+    JobHandle,
+    StoredJob,
+    find_job,
+    recorded_job,
+    recorded_rows,
+    stored_jobs,
+)
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.drains import DrainRequest, DrainRequests
@@ -34,17 +42,17 @@ from benchflow_client.plan.regrade import RegradeRequest, regrade_draft
 from benchflow_client.plan.retry import Choice, check_words, keep_finished
 from benchflow_client.plan.submit import free_name, store_bundles, store_draft
 from benchflow_client.regrade import found_by, results_of, send_regrade
-from benchflow_client.report import JobRow, job_row
+from benchflow_client.report import JobRow
 from benchflow_client.results.read import JobResults
 from benchflow_client.results.regrades import RegradeSummary
 from benchflow_client.resume import (
     EndedJob,
     begin,
     caps_of,
+    check_caps,
     check_ended,
     find_ended,
     is_going_on,
-    new_budget,
     resumed_draft,
 )
 from benchflow_client.schema.job import JobSpec
@@ -209,8 +217,7 @@ class Client:
             return self._released(job, caps)
         ended = self._ended(job, None)
         choice = ended.choose(what)
-        if choice.again and ended.is_recorded and ledger is not None:
-            new_budget(ledger.progress(job), caps)
+        check_caps(ended, choice, ledger, caps)
         if on_choice is not None:
             on_choice(choice)
         if not choice.again and ended.has_summary:
@@ -249,8 +256,7 @@ class Client:
         Raises:
             JobNotFoundError: None matches, or several do.
         """
-        fleet = self._access.connect(None)
-        return JobHandle(matching_job(name, fleet.ledger.jobs()), fleet)
+        return recorded_job(name, self._access.connect(None))
 
     def recover(self, name: str, *, slots: int = 4) -> JobHandle:
         """Take up a job of the store that the ledger does not know: it was lost, or the fleet is new.
@@ -275,13 +281,13 @@ class Client:
         return self.job(job)
 
     def stored_job(self, name: str) -> JobHandle | StoredJob:
-        """Return a job to read: from its fleet, or from the jobs folder where no fleet runs.
+        """Return a job to read: from its fleet, or from the store where no fleet runs or knows its full name.
 
         Raises:
             JobNotFoundError: None matches, or several do.
         """
         if self._access.is_running():
-            return self.job(name)
+            return find_job(name, self._access.connect(None))
         store, _ = self._access.look(None)
         return StoredJob(self._access.job_name(name, None), store)
 
@@ -293,11 +299,7 @@ class Client:
     def job_rows(self) -> Sequence[JobRow]:
         """Return a row per job: of the fleet, or of the jobs folder where no fleet runs."""
         if self._access.is_running():
-            fleet = self._access.connect(None)
-            return [
-                job_row(known, waiting_for=waiting_reason(known, fleet).text if known.waiting else "")
-                for known in self.jobs()
-            ]
+            return recorded_rows(self._access.connect(None))
         store, _ = self._access.look(None)
         return [StoredJob(name, store).row() for name in stored_jobs(self._access.folder(None))]
 

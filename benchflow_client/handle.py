@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import JobNotFoundError, UsageError
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger, TrialCancel
 from benchflow_client.plan.retry import find_trial, select_retries
-from benchflow_client.report import JobRow
+from benchflow_client.report import JobRow, job_row
 from benchflow_client.results.fetch import fetch_job
 from benchflow_client.results.read import (
     JobResults,
@@ -21,10 +21,12 @@ from benchflow_client.results.read import (
     stored_results,
     trial_results,
 )
+from benchflow_client.schema.ids import is_job_name
 from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import Receipt
 from benchflow_client.spending import Caps, account_of, cause_text, raised_budget
 from benchflow_client.store.base import Store
+from benchflow_client.store.layout import plan_key
 from benchflow_client.summary import aggregate
 from benchflow_client.watch import Snapshot, Watch, WatchView
 
@@ -203,10 +205,17 @@ class JobHandle:
     def _snapshot(self) -> Snapshot:
         ledger = self._fleet.ledger
         progress = ledger.progress(self.name)
+        # Asked for later, so that no trial is in the list and among the finished ones.
+        running = ledger.running(self.name)
+        progress = _matched(progress, len(running))
         reason = waiting_reason(progress, self._fleet) if progress.waiting else Reason()
-        return Snapshot(
-            progress, ledger.running(self.name), time.time(), reason.text, main_cause=reason.main_cause
-        )
+        return Snapshot(progress, running, time.time(), reason.text, main_cause=reason.main_cause)
+
+
+def _matched(progress: JobProgress, running: int) -> JobProgress:
+    """Return counts that add up with a list of running trials, which was read at another moment."""
+    left = progress.header.total - progress.finished
+    return replace(progress, running=running, waiting=max(0, left - running))
 
 
 class Reason(NamedTuple):
@@ -234,6 +243,15 @@ def waiting_reason(progress: JobProgress, fleet: Fleet) -> Reason:
 
 def _one_reason(text: str) -> Reason:
     return Reason(text, text)
+
+
+def recorded_rows(fleet: Fleet) -> Sequence[JobRow]:
+    """Return a row per job that a fleet knows, newest first."""
+    known = (fleet.ledger.progress(job) for job in fleet.ledger.jobs())
+    return [
+        job_row(progress, waiting_for=waiting_reason(progress, fleet).text if progress.waiting else "")
+        for progress in known
+    ]
 
 
 class StoredJob:
@@ -280,6 +298,38 @@ def stored_jobs(folder: Path) -> Sequence[str]:
     plans = folder.glob("*/plan.json") if folder.is_dir() else ()
     newest_first = sorted(plans, key=lambda path: path.stat().st_mtime, reverse=True)
     return [path.parent.name for path in newest_first]
+
+
+def is_stored(name: str, store: Store) -> bool:
+    """Return whether a store has a job of exactly this name."""
+    return is_job_name(name) and store.exists(plan_key(name))
+
+
+def find_job(name: str, fleet: Fleet) -> JobHandle | StoredJob:
+    """Return the job of a name: live where the fleet knows it, to read where only the store has it.
+
+    Raises:
+        JobNotFoundError: None matches, or several do.
+    """
+    jobs = fleet.ledger.jobs()
+    if name not in jobs and is_stored(name, fleet.store):
+        return StoredJob(name, fleet.store)
+    return JobHandle(matching_job(name, jobs), fleet)
+
+
+def recorded_job(name: str, fleet: Fleet) -> JobHandle:
+    """Return the job of a name that the fleet knows.
+
+    Raises:
+        JobNotFoundError: None matches, several do, or only the store has it.
+    """
+    job = find_job(name, fleet)
+    if isinstance(job, StoredJob):
+        raise JobNotFoundError(
+            f"Job {name!r} is in the store, but this fleet does not know it.",
+            hint=f"Take it up: bench recover {name}",
+        )
+    return job
 
 
 def matching_job(name: str, jobs: Sequence[str]) -> str:

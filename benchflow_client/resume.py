@@ -7,21 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchflow_client.dispatch import job_header
+from benchflow_client.dispatch import budget_of, job_header
 from benchflow_client.errors import ResumeMismatchError, UsageError
 from benchflow_client.handle import Fleet
 from benchflow_client.ledger.admission import Budget
 from benchflow_client.ledger.base import JobProgress, JobState, Ledger
 from benchflow_client.plan.draft import Draft
-from benchflow_client.plan.identity import CAPS, PACE, differences
+from benchflow_client.plan.identity import CAPS, PACE, Difference, differences
 from benchflow_client.plan.retry import Choice, choose
 from benchflow_client.results.read import interrupted_attempts, read_job
 from benchflow_client.results.receipts import stored_receipts
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan
+from benchflow_client.schema.summary import BudgetReport
 from benchflow_client.schema.trial import Receipt
-from benchflow_client.spending import Caps, raised_budget
+from benchflow_client.spending import (
+    Caps,
+    check_budget,
+    check_deadline,
+    raised_budget,
+    stored_spent,
+    with_caps,
+)
 from benchflow_client.store.base import Store
+
+_LISTED = 20  # differences named; others are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,7 @@ class EndedJob:
     began: frozenset[str]  # ids of trials of which an attempt left no result
     is_recorded: bool  # the ledger knows it, closed
     has_summary: bool  # it came to its end once
+    budget: BudgetReport | None = None  # of its summary; None = no summary, or the ledger knows better
 
     def choose(self, what: Sequence[str] = ()) -> Choice:
         """Decide what becomes of its trials; see `plan.retry.choose`."""
@@ -61,7 +72,15 @@ def find_ended(name: str, store: Store, ledger: Ledger | None) -> EndedJob:
     began: frozenset[str] = frozenset()
     if len(stored) < found.plan.size:
         began = frozenset(attempt.trial for attempt in interrupted_attempts(store, name) if attempt.trial)
-    return EndedJob(found.plan, stored, began, is_recorded=False, has_summary=found.summary is not None)
+    summary = found.summary
+    return EndedJob(
+        found.plan,
+        stored,
+        began,
+        is_recorded=False,
+        has_summary=summary is not None,
+        budget=None if summary is None else summary.budget,
+    )
 
 
 def is_going_on(name: str, ledger: Ledger | None) -> bool:
@@ -92,11 +111,11 @@ def resumed_draft(draft: Draft, job: EndedJob) -> Draft:
         job: The job to go on with.
 
     Raises:
-        ResumeMismatchError: The two are not the same job; names all in which they differ.
+        ResumeMismatchError: The two are not the same job; names in what they differ.
     """
     found = differences(job.plan, draft.plan)
     if found:
-        raise _mismatch(job.plan.job, tuple(map(str, found)))
+        raise _mismatch(job.plan.job, found)
     choice = job.choose()
     asked = draft.plan.spec
     pace = {} if job.is_recorded else asked.model_dump(include=set(PACE))
@@ -120,6 +139,7 @@ def begin(fleet: Fleet, job: EndedJob, choice: Choice, *, owner: str, caps: Caps
         JobExistsError: Likewise, where the fleet had no record of it.
         BrokerError: The broker refused.
     """
+    _check_stored_budget(job, choice, caps)
     if not job.is_recorded:
         given = {} if caps is None else {name: cap for name, cap in asdict(caps).items() if cap is not None}
         _record(fleet, job, replace(choice, plan=_with_spec(choice.plan, given)), owner=owner)
@@ -144,6 +164,28 @@ def new_budget(progress: JobProgress, caps: Caps | None) -> Budget | None:
     return raised_budget(progress, caps or Caps())
 
 
+def check_caps(job: EndedJob, choice: Choice, ledger: Ledger | None, caps: Caps | None) -> None:
+    """Refuse, before anything starts, to run trials of a job again whose budget is used up.
+
+    Raises:
+        UsageError: It is used up, by what its ledger says or, where that is lost, its documents.
+    """
+    if job.is_recorded and ledger is not None and choice.again:
+        new_budget(ledger.progress(job.plan.job), caps)
+    _check_stored_budget(job, choice, caps)
+
+
+def _check_stored_budget(job: EndedJob, choice: Choice, caps: Caps | None) -> None:
+    if job.is_recorded or not {receipt.trial_index for receipt in job.receipts} & set(choice.again):
+        return
+    budget = budget_of(job.plan.spec)
+    if budget.is_limited:
+        stopped_by = job.budget.stopped_by if job.budget is not None else ""
+        spent = stored_spent(job.budget, job.receipts)
+        check_budget(job.plan.job, with_caps(budget, caps or Caps()), spent)
+        check_deadline(job.plan.job, caps or Caps(), is_over=stopped_by == "deadline_s")
+
+
 def caps_of(spec: JobSpec) -> Caps | None:
     """Return the caps a job asks for; None = none."""
     given = spec.model_dump(include=set(CAPS), exclude_none=True)
@@ -158,12 +200,15 @@ def _record(fleet: Fleet, job: EndedJob, choice: Choice, *, owner: str) -> None:
     # Attempts of the lost ledger keep their folders: those of this one are named after another epoch.
     header = replace(job_header(choice.plan, owner=owner), epoch=int(time.time()))
     again = set(choice.again)
-    kept = [receipt for receipt in job.receipts if receipt.trial_index not in again]
-    if not again and job.has_summary:
-        fleet.ledger.restore_job(header, kept)
+    if job.has_summary and len(job.receipts) == choice.plan.size:
+        # Trials that run again were paid for: only a job with all its receipts knows what it has spent.
+        fleet.ledger.restore_job(header, job.receipts)
         fleet.ledger.close_job(header.job)
-    else:
-        fleet.dispatcher.restore(header, choice.plan, kept)
+        if again:
+            fleet.dispatcher.reopen(header.job, choice.plan, choice.again)
+        return
+    kept = [receipt for receipt in job.receipts if receipt.trial_index not in again]
+    fleet.dispatcher.restore(header, choice.plan, kept)
 
 
 def _kept_pace(own: JobSpec, asked: JobSpec) -> Sequence[str]:
@@ -175,7 +220,10 @@ def _kept_pace(own: JobSpec, asked: JobSpec) -> Sequence[str]:
     ]
 
 
-def _mismatch(name: str, problems: tuple[str, ...]) -> ResumeMismatchError:
+def _mismatch(name: str, found: Sequence[Difference]) -> ResumeMismatchError:
+    problems = tuple(map(str, found[:_LISTED]))
+    if len(found) > _LISTED:
+        problems += (f"and {len(found) - _LISTED:,} more",)
     return ResumeMismatchError(
         f"Job {name!r} cannot be resumed: what was asked for now would be other trials.",
         problems=problems,

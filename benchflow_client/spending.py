@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.errors import UsageError
-from benchflow_client.ledger.admission import Budget, Cause
+from benchflow_client.ledger.admission import Budget, Cause, Spent
 from benchflow_client.ledger.base import JobProgress
 from benchflow_client.schema.summary import BudgetReport
+from benchflow_client.schema.trial import Receipt
 from benchflow_client.summary import Account
 from benchflow_client.wording import flag, money
 
-__all__ = ["Caps", "account_of", "budget_report", "cause_text", "raised_budget", "stop_text"]
+__all__ = [
+    "Caps",
+    "account_of",
+    "budget_report",
+    "cause_text",
+    "check_budget",
+    "check_deadline",
+    "raised_budget",
+    "stop_text",
+    "stored_spent",
+    "with_caps",
+]
 
 
 class _Cap(NamedTuple):
@@ -83,25 +95,61 @@ def raised_budget(progress: JobProgress, caps: Caps) -> Budget:
     Raises:
         UsageError: With it the job would stop again at once.
     """
-    job, given = progress.header.job, {cap.name: getattr(caps, cap.key) for cap in _SPENT}
-    budget = replace(
-        progress.header.budget,
-        deadline_s=progress.header.budget.deadline_s if caps.deadline_s is None else caps.deadline_s,
+    job, budget = progress.header.job, with_caps(progress.header.budget, caps)
+    check_deadline(job, caps, is_over=progress.stop_cause == Cause.DEADLINE)
+    check_budget(job, budget, progress.spent)
+    return budget
+
+
+def with_caps(budget: Budget, caps: Caps) -> Budget:
+    """Return a budget with these caps in place of its own."""
+    given = {cap.name: getattr(caps, cap.key) for cap in _SPENT}
+    return replace(
+        budget,
+        deadline_s=budget.deadline_s if caps.deadline_s is None else caps.deadline_s,
         **{name: cap for name, cap in given.items() if cap is not None},
     )
-    if progress.stop_cause == Cause.DEADLINE and caps.deadline_s is None:
+
+
+def check_deadline(job: str, caps: Caps, *, is_over: bool) -> None:
+    """Refuse to go on with a job whose deadline is over and that is given no other.
+
+    Raises:
+        UsageError: It would stop again at once.
+    """
+    if is_over and caps.deadline_s is None:
         raise UsageError(
             f"Nothing may start of job {job!r}: its deadline is over.",
             hint="Give --deadline-s SECONDS, which count from now on.",
         )
+
+
+def check_budget(job: str, budget: Budget, spent: Spent) -> None:
+    """Refuse to go on with a job that has spent what it may.
+
+    Raises:
+        UsageError: It would stop again at once.
+    """
     for cap in _SPENT:
-        most, used = getattr(budget, cap.name), getattr(progress.spent, cap.name)
+        most, used = getattr(budget, cap.name), getattr(spent, cap.name)
         if most is not None and used >= most:
             raise UsageError(
                 f"Nothing may start of job {job!r}: {cap.used(used, most)}.",
                 hint=f"Give a larger {flag(cap.key)}.",
             )
-    return budget
+
+
+def stored_spent(report: BudgetReport | None, receipts: Sequence[Receipt]) -> Spent:
+    """Return what a job has spent by its documents: its summary, else the results of its trials."""
+    if report is not None:
+        return Spent(report.cost_usd, report.tokens, report.sandbox_seconds, report.trials)
+    ran = [receipt for receipt in receipts if receipt.attempts]
+    return Spent(
+        cost_usd=sum(receipt.cost_usd or 0.0 for receipt in ran),
+        tokens=sum(receipt.tokens or 0 for receipt in ran),
+        sandbox_s=sum(receipt.wall_s for receipt in ran),
+        trials=len(ran),
+    )
 
 
 def budget_report(progress: JobProgress) -> BudgetReport:

@@ -196,8 +196,8 @@ def recover(
     with Client(jobs_dir=jobs_dir) as client:
         handle = client.recover(job)
         if client.is_embedded:
-            return follow_to_end(client, handle, folder=jobs_dir / job)
-        render.render_notice(f"{job} is on the fleet · watch: bench watch {job}")
+            return follow_to_end(client, handle, folder=jobs_dir / handle.name)
+        render.render_notice(f"{handle.name} is on the fleet · watch: bench watch {handle.name}")
     return 0
 
 

@@ -12,7 +12,7 @@ from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import SCORED
 from benchflow_client.wording import plural
 
-_LISTED = 20  # trials of a kind; `--json` of a dry run has all
+_LISTED = 20  # trials of a kind; `bench results --trials` lists all that have ended
 
 
 def choice_report(choice: Choice) -> Report:
@@ -25,7 +25,7 @@ def choice_report(choice: Choice) -> Report:
     columns = (Column(), Column(shrink=2), Column(shrink=1), Column(), Column(shrink=3))
     rows = (*_rows(choice, again, "run"), *_rows(choice, kept, "keep"))
     left_out = max(0, len(again) - _LISTED) + max(0, len(kept) - _LISTED)
-    more = (Line(f"{plural(left_out, 'more trial')}: bench run ... --dry-run --json", tone="dim"),)
+    more = (Line(f"{plural(left_out, 'more trial')}: bench results {choice.plan.job} --trials", tone="dim"),)
     return (
         Line(text, label="resume"),
         Table(columns, rows),

@@ -281,5 +281,6 @@ def test_a_long_list_of_trials_is_cut_and_says_where_all_are(
     shown = bench("run", tasks, *NULL, "--tries", "15", "--resume", "many", "--dry-run")
 
     assert shown.err.count(" run  ") == 20
-    assert "10 more trials: bench run ... --dry-run --json" in shown.err
+    assert "10 more trials: bench results many --trials" in shown.err
+    assert bench("results", "many", "--trials").code == 0
     assert "try 2" in shown.err
