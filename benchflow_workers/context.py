@@ -114,7 +114,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     client, worker = client_settings.load(environ), worker_settings.load(environ)
     at = fleet_addresses(environ)
     store = configured_store(client, _store_url(client))
-    connection, app = RedisConnection.at(at.ledger), make_app(at.broker, ledger_url=at.ledger)
+    connection, app = RedisConnection.of_worker(at.ledger), make_app(at.broker, ledger_url=at.ledger)
     ledger, book = RedisLedger(connection), RedisSandboxBook(connection)
     fleet = client.fleet or ledger.fleet_id()
     jobs, name = JobBook(ledger, store), worker_name()
@@ -161,7 +161,7 @@ def _locks(state_dir: Path) -> HostLocks:
 
 def _redis_broker(at: Addresses) -> RedisConnection | None:
     """Return a connection to a broker that is a Redis; None = it is none."""
-    return RedisConnection.at(at.broker) if broker_kind(at.broker) == REDIS else None
+    return RedisConnection.of_worker(at.broker) if broker_kind(at.broker) == REDIS else None
 
 
 def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:

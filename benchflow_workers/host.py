@@ -17,11 +17,11 @@ from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.base import SandboxProvider
 from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
 
-_PING_S: Final = 5.0
+_PING_S: Final = 4.0
 """A worker that does not answer for so long cannot take work either."""
 
-_HEALTH_S: Final = 10.0
-"""A health check that takes longer has its answer: broker or ledger are silent."""
+_HEALTH_S: Final = 6.0
+"""A health check that takes longer has its answer: broker or ledger are silent. With the program's start: 10 s."""
 
 
 def sandbox_problem(sandboxes: SandboxRegistry, kind: str) -> BenchflowError | None:
@@ -114,7 +114,7 @@ def is_healthy() -> bool:
     """Return whether a worker of this host has announced itself and answers through the broker.
 
     The answer comes from the loop that takes messages, so a worker that lives but
-    no longer takes work does not answer. A broker that is silent means no, in 10 s.
+    no longer takes work does not answer. A broker that is silent means no, within 6 s.
 
     Raises:
         BrokerError: Broker or ledger refuse, or cannot be reached.

@@ -16,6 +16,9 @@ from benchflow_client.errors import BrokerError
 _RETRIES = 3
 """How often a call is repeated whose connection was lost; each of ours may safely come twice."""
 
+_CLIENT_TIMEOUT_S, _CLIENT_RETRIES = 6.0, 1
+"""A person waits for a client: about 12 s for a Redis that is silent, a dead connection made anew in between."""
+
 
 def connect(url: str, *, timeout_s: float = 10.0, retries: int = _RETRIES) -> redis.Redis:
     """Return a client for a Redis URL; nothing is sent yet.
@@ -60,7 +63,13 @@ class RedisConnection:
 
     @classmethod
     def at(cls, url: str) -> RedisConnection:
-        """Return a connection for a broker URL; nothing is sent yet."""
+        """Return a client's connection for a broker URL; nothing is sent yet."""
+        client = connect(url, timeout_s=_CLIENT_TIMEOUT_S, retries=_CLIENT_RETRIES)
+        return cls(client, address=address_of(url))
+
+    @classmethod
+    def of_worker(cls, url: str) -> RedisConnection:
+        """Return a connection that waits long for a silent Redis: nobody waits for a worker."""
         return cls(connect(url), address=address_of(url))
 
     def check(self) -> None:
