@@ -34,6 +34,10 @@ SMALL_JOB_ROUNDS = 4
 SMALL_JOB_BOOST = 3
 
 
+MOST_LIVE = 1_000_000
+SLOWEST_RATE, FASTEST_RATE = 1e-4, 1e6
+"""Bounds of a limit: beyond them it limits nothing, or lets nothing start for hours."""
+
 BUCKETS = ("sandbox:", "provider:", "model:")
 """What the name of a bucket begins with."""
 
@@ -52,13 +56,16 @@ class Limit:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        if self.live is not None and self.live < 0:
-            raise UsageError(f"{self.live} trials cannot be in flight.", hint="Give 0 or more.")
+        if self.live is not None and not (0 <= self.live <= MOST_LIVE):
+            raise UsageError(
+                f"{self.live} trials cannot be in flight.", hint=f"Give a number from 0 to {MOST_LIVE}."
+            )
         for name in ("starts_per_s", "requests_per_min"):
             rate = getattr(self, name)
-            if rate is not None and not (0 < rate < math.inf):
+            if rate is not None and not (SLOWEST_RATE <= rate <= FASTEST_RATE):
                 raise UsageError(
-                    f"{name} = {rate} is no rate.", hint="Give a number above 0; live = 0 starts nothing."
+                    f"{name} = {rate} is no rate.",
+                    hint=f"Give a number from {SLOWEST_RATE:g} to {FASTEST_RATE:,.0f}; live = 0 starts nothing.",
                 )
 
 
