@@ -65,8 +65,8 @@ def _show_stored(job: StoredJob, *, is_json: bool) -> int:
 
 
 def _show_idle(job: StoredJob) -> int:
-    """Say that a job does not run, where its fleet has ended; there is nothing to change."""
-    render.render_notice(f"{job.name} does not run: its fleet has ended · go on: bench resume {job.name}")
+    """Say that a job does not run: no fleet runs, or the one that does has forgotten it."""
+    render.render_notice(f"{job.name} does not run: no fleet knows it · go on: bench resume {job.name}")
     return 0
 
 
