@@ -29,7 +29,7 @@ def test_a_machine_without_a_fleet_runs_one_of_its_own(home: Path) -> None:
     assert "none configured; runs use" in found["broker"].text
     assert (found["store"].status, found["store"].text) == ("PASS", "the jobs folder")
     assert "GB free at" in found["disk"].text
-    assert found["agents"].text == "nop, oracle, PATH"
+    assert found["agents"].text == "nop, oracle, probe:TRICK, PATH"
     assert found["null"].status == "PASS"
     assert found["docker"].status == "WARN"
     assert list(home.iterdir()) == []
