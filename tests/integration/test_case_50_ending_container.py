@@ -38,7 +38,7 @@ async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
 @pytest.mark.docker
 async def test_commands_after_the_end_of_the_first_process_find_the_sandbox_lost(sandbox: Sandbox) -> None:
     """Started one after the other, so that some of them meet a container the engine still believes in."""
-    endings: list[int | None | str] = []
+    endings: list[int | str | None] = []
     deadline = time.monotonic() + 60
 
     for command in itertools.chain(["kill -9 -1; kill -TERM 1"], itertools.repeat("true")):
