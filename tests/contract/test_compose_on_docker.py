@@ -154,7 +154,13 @@ async def test_services_have_names_an_order_and_no_way_out_without_a_network(tmp
 @pytest.mark.parametrize(
     ("db", "reason"),
     [
-        ({"command": "sh -c 'echo no disk >&2; exit 3'"}, r"'db' .*ended with exit code 3(.|\n)*no disk"),
+        (
+            {
+                "command": "sh -c 'echo no disk >&2; exit 3'",
+                "healthcheck": {"test": "exit 1", "interval": "1h"},
+            },
+            r"'db' .*ended with exit code 3(.|\n)*no disk",
+        ),
         (
             {"healthcheck": {"test": "echo not yet; exit 1", "interval": "100ms", "retries": 2}},
             r"'db' .*is unhealthy; its last check said: not yet",
