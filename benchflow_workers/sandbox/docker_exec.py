@@ -29,7 +29,10 @@ _CHUNK_BYTES = 1 << 16
 _STDERR = 2
 _REFUSED = re.compile(rb"OCI runtime exec failed: |unable to find (user|group) |.*: no matching entries in ")
 _REASON_LIMIT = 400  # characters; what a command printed is not searched for such words
-_ENDED = re.compile(rb"cannot exec (in a|a container that has) (stopped|deleted)")
+_ENDED = re.compile(
+    rb"cannot exec (in a|a container that has) (stopped|deleted)"
+    rb"|^task [0-9a-f]{64} not found|^ttrpc: closed: |error executing setns process: exit status"
+)
 _NO_PROGRAM = re.compile(rb'executable file not found|stat [^:]*: no such file|exec: "[^"]*": no such file')
 
 

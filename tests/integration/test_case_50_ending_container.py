@@ -70,6 +70,10 @@ async def test_command_that_prints_the_engines_words_is_a_command(sandbox: Sandb
         b"cannot exec in a stopped state: unknown\r\n",
         b"OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown",
         b"OCI runtime exec failed: exec failed: cannot exec a container that has stopped: unknown",
+        b"task " + b"b5" * 32 + b" not found: not found\r\n",
+        b"ttrpc: closed: unknown\r\n",
+        b"OCI runtime exec failed: exec failed: unable to start container process: error executing setns "
+        b"process: exit status 1: unknown\r\n",
     ],
 )
 def test_words_for_an_ended_container_are_known(words: bytes) -> None:
