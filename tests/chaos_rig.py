@@ -189,9 +189,9 @@ class Battle:
     injections: list[Injection] = field(default_factory=list)
     observers: list[Observer] = field(default_factory=list)
 
-    def open(self, **options: object) -> Scene:
+    def open(self, **options: Any) -> Scene:
         """Submit a job of the product's own chaos task."""
-        return self._watched(submit(self.client, ChaosOptions(secret=CANARY, **options)))  # type: ignore[arg-type]
+        return self._watched(submit(self.client, ChaosOptions(secret=CANARY, **options)))
 
     def open_spec(self, **spec: Any) -> Scene:
         """Submit a job."""

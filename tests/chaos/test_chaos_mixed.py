@@ -29,7 +29,7 @@ from tests.chaos_rig import (
     battle_on,
     chaos_fleet,
 )
-from tests.forked_workers import WorkerSource
+from tests.forked_workers import ForkedWorker, WorkerSource
 
 WORKERS = 3
 SHIFTS_S = (0.0, 3600.0, -3600.0)
@@ -78,10 +78,10 @@ def test_no_trial_is_lost_or_counted_twice_whatever_goes_wrong(
         battle_on(fleet) as battle,
     ):
 
-        def start() -> object:
+        def start() -> ForkedWorker:
             return fleet.launch(shift_s=next(shifts))
 
-        fleet.wait_for(*(start() for _ in range(WORKERS)))  # type: ignore[misc]
+        fleet.wait_for(*(start() for _ in range(WORKERS)))
         quick = battle.open(sandbox="null", trials=int(QUICK_PER_S * chaos_seconds), concurrency=6)
         real = battle.open(
             sandbox="local", trials=int(REAL_PER_S * chaos_seconds), concurrency=4, trial_s=0.5

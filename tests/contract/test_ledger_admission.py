@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ CLAUDE = ("provider:anthropic", "model:anthropic/claude")
 GPT = ("provider:openai", "model:openai/gpt")
 
 
-def job(name: str, total: int = 100, concurrency: int = 100, **fields: object) -> JobHeader:
-    return replace(header(name, total=total, concurrency=concurrency), group_id=f"g-{name}", **fields)  # type: ignore[arg-type]
+def job(name: str, total: int = 100, concurrency: int = 100, **fields: Any) -> JobHeader:
+    return replace(header(name, total=total, concurrency=concurrency), group_id=f"g-{name}", **fields)
 
 
 def names(found: Admission) -> list[str]:

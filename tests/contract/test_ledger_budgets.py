@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,8 @@ from tests.waiting import until
 BIG = Room("local", 1000)
 
 
-def job(*, total: int = 20, concurrency: int = 8, breaker: int = 0, **budget: float) -> JobHeader:
-    return replace(
-        header(total=total, concurrency=concurrency), breaker=breaker, budget=Budget(**budget)  # type: ignore[arg-type]
-    )  # fmt: skip
+def job(*, total: int = 20, concurrency: int = 8, breaker: int = 0, **budget: Any) -> JobHeader:
+    return replace(header(total=total, concurrency=concurrency), breaker=breaker, budget=Budget(**budget))
 
 
 def finish(
@@ -70,13 +69,13 @@ def test_the_first_trial_of_a_capped_job_goes_alone_and_shows_what_one_needs(led
     ],
 )
 def test_what_is_reserved_may_not_reach_the_cap_and_what_is_left_over_is_used(
-    ledger: Ledger, budget: dict[str, float], used: dict[str, float]
+    ledger: Ledger, budget: dict[str, Any], used: dict[str, Any]
 ) -> None:
     ledger.open_job(job(**budget))
 
     assert release(ledger, "j", limit=20) == [0, 1, 2, 3, 4]
     for index in range(4):
-        finish(ledger, index, **used)  # type: ignore[arg-type]
+        finish(ledger, index, **used)
     assert release(ledger, "j", limit=20) == []
     finish(ledger, 4)  # it cost nothing, so there is room for one more
     assert release(ledger, "j", limit=20) == [5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ BIG = Room("local", 1000)
 GPT = ("model:gpt",)
 
 
-def capped(*, total: int = 6, concurrency: int = 6, **budget: float) -> JobHeader:
-    return replace(header(total=total, concurrency=concurrency), budget=Budget(**budget))  # type: ignore[arg-type]
+def capped(*, total: int = 6, concurrency: int = 6, **budget: Any) -> JobHeader:
+    return replace(header(total=total, concurrency=concurrency), budget=Budget(**budget))
 
 
 def finish(ledger: Ledger, *indices: int) -> None:

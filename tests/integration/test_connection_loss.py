@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,25 +73,33 @@ def test_trials_go_on_while_redis_is_killed_and_comes_back(fleet: WorkerFleet, s
     assert fleet.is_healthy()
 
 
-def test_trials_end_when_redis_is_away_longer_than_a_lease_and_run_again(
-    fleet: WorkerFleet, server: PrivateRedis
-) -> None:
-    """By then another worker might run them: their sandboxes are closed, and nothing is counted twice."""
+def lose_all_leases(
+    fleet: WorkerFleet, *, leave: Callable[[], object], come_back: Callable[[], object], away_s: float
+) -> JobHandle:
+    """Take Redis away from a worker with four trials for longer than their leases, and let the job end."""
     fleet.start(exec_s=6, BENCHFLOW_LEASE_TTL_S=str(TTL_S))
+    assert fleet.is_healthy()
     with fleet.client() as client:
         handle = client.submit(fleet.spec(tries=4, concurrency=4))
         wait_until_running(fleet, handle, 4)
 
-        server.kill()
-        killed_at = time.monotonic()
+        leave()
+        left_at = time.monotonic()
         until(lambda: fleet.logs().count("stopped: lost") == 4, seconds=20, what=fleet.logs)
         assert not fleet.is_healthy()
-        pause(killed_at + DOWN_S - time.monotonic())
-        server.start()
+        pause(left_at + away_s - time.monotonic())
+        come_back()
         until(fleet.is_healthy, seconds=RECOVERS_S, what=fleet.logs)
-        summary = fleet.closed(handle)
+        assert fleet.closed(handle).unscored == 4
+    return handle
 
-    assert summary.unscored == 4
+
+def test_trials_end_when_redis_is_away_longer_than_a_lease_and_run_again(
+    fleet: WorkerFleet, server: PrivateRedis
+) -> None:
+    """By then another worker might run them: their sandboxes are closed, and nothing is counted twice."""
+    handle = lose_all_leases(fleet, leave=server.kill, come_back=server.start, away_s=DOWN_S)
+
     assert {receipt.attempts for receipt in fleet.receipts(handle)} == {2}
     assert executions(fleet) == 8
 
@@ -132,22 +140,8 @@ def test_running_trial_is_not_repeated_after_a_reset(fleet: WorkerFleet, server:
 def test_frozen_redis_makes_workers_unhealthy_and_they_recover(
     fleet: WorkerFleet, server: PrivateRedis
 ) -> None:
-    fleet.start(exec_s=6, BENCHFLOW_LEASE_TTL_S=str(TTL_S))
-    assert fleet.is_healthy()
-    with fleet.client() as client:
-        handle = client.submit(fleet.spec(tries=4, concurrency=4))
-        wait_until_running(fleet, handle, 4)
+    lose_all_leases(fleet, leave=server.freeze, come_back=server.thaw, away_s=FROZEN_S)
 
-        server.freeze()
-        frozen_at = time.monotonic()
-        until(lambda: fleet.logs().count("stopped: lost") == 4, seconds=20, what=fleet.logs)
-        assert not fleet.is_healthy()
-        pause(frozen_at + FROZEN_S - time.monotonic())
-        server.thaw()
-        until(fleet.is_healthy, seconds=RECOVERS_S, what=fleet.logs)
-        summary = fleet.closed(handle)
-
-    assert summary.unscored == 4
     assert executions(fleet) == 8
 
 

@@ -71,9 +71,13 @@ def world_of(toml: str, folder: Path, *, runs_as_user: bool = True) -> World:
     return make_world(folder, toml=toml, files=files, agent=Looking(runs_as_user=runs_as_user))
 
 
-async def seen_in(world: World, provider: SandboxProvider) -> tuple[Rollout, dict[str, str]]:
+async def seen_in(world: World, provider: SandboxProvider | Unable) -> tuple[Rollout, dict[str, str]]:
     """Run the attempt and return what each phase saw."""
-    parts = replace(world.parts, provider=lambda _: provider, verifier=verifier_of)
+
+    def the_one(kind: str) -> Any:
+        return provider
+
+    parts = replace(world.parts, provider=the_one, verifier=verifier_of)
     rollout, _ = await run_attempt(world.attempt(), parts, world.scratch, lambda phase: None)
     said = rollout.agent_log.decode() + (rollout.test_output or b"").decode()
     lines = (line.partition(": ") for line in said.splitlines() if ": " in line)
@@ -142,7 +146,9 @@ class Unable:
 
     def __init__(self, inner: SandboxProvider) -> None:
         self._inner = inner
-        self.kind, self.capabilities = inner.kind, inner.capabilities
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     async def open(self, spec: SandboxSpec) -> Any:
         return _Fixed(await self._inner.open(spec))
@@ -153,7 +159,7 @@ async def test_agent_is_not_started_where_its_network_cannot_be_restricted(
 ) -> None:
     toml = '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["web.example"]\n'
 
-    rollout, saw = await seen_in(world_of(toml, tmp_path), Unable(provider))  # type: ignore[arg-type]
+    rollout, saw = await seen_in(world_of(toml, tmp_path), Unable(provider))
 
     assert [failure.code for failure in rollout.failures] == ["sandbox.network_not_enforced"]
     assert rollout.rewards is None
