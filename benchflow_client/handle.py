@@ -278,14 +278,12 @@ class StoredJob:
         return aggregate(found.plan, [trial.receipt for trial in self.trials()], elapsed_s=0.0)
 
     def row(self) -> JobRow:
-        """Return the job's line in a list: `stopped` when its fleet ended before it did."""
-        found = self.results()
-        summary = found.summary
-        if summary is None:
-            return JobRow(self.name, "", "stopped", 0, found.plan.size, 0, None)
+        """Return the job's line in a list: `stopped` when it, or its fleet, ended before its trials did."""
+        summary = self.summary()
         cancelled = sum(group.cancelled for group in summary.groups)
-        idle = cancelled + sum(group.not_started for group in summary.groups)
-        state = "cancelled" if cancelled else "stopped" if idle else "done"
+        idle = cancelled + sum(group.not_started + group.unfinished for group in summary.groups)
+        is_cut = bool(idle) or self.results().summary is None
+        state = "cancelled" if cancelled else "stopped" if is_cut else "done"
         return JobRow(self.name, "", state, summary.planned - idle, summary.planned, 0, summary.score_ratio)
 
     def fetch(self, folder: str | Path, *, on_progress: Callable[[int, int], None] | None = None) -> int:

@@ -183,7 +183,7 @@ def test_commands_read_what_a_stopped_fleet_left(bench: Any, tasks: Path, home: 
 
     (home / "jobs/mine/summary.json").unlink()
     (row,) = json.loads(bench("jobs", "--json").out)
-    assert (row["state"], row["total"]) == ("stopped", 2)
+    assert (row["state"], row["finished"], row["total"]) == ("stopped", 2, 2)
     for command in (("cancel", name), ("cancel", f"{name}.one.nop.1"), ("pause", name)):
         done = bench(*command)
         assert (done.code, f"bench resume {name}" in done.err) == (0, True)
