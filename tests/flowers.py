@@ -22,6 +22,23 @@ CONFIG = ROOT / "deploy/flower/flowerconfig.py"
 LOGIN = "ana:s3cret"
 
 
+def ask_flower(
+    port: int, path: str, *, login: str = "", method: str = "GET", **headers: str
+) -> tuple[int, bytes]:
+    """Return status and body; (0, nothing) = nobody listens."""
+    if login:
+        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+    except urllib.error.URLError:
+        return 0, b""
+
+
 @dataclass(frozen=True)
 class Flower:
     """A running Flower."""
@@ -36,19 +53,7 @@ class Flower:
 
     def ask(self, path: str, *, login: str = "", method: str = "GET", **headers: str) -> tuple[int, bytes]:
         """Return status and body; (0, nothing) = nobody listens."""
-        if login:
-            headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", headers=headers, method=method
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=10) as response:
-                return response.status, response.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
-        except urllib.error.URLError:
-            return 0, b""
+        return ask_flower(self.port, path, login=login, method=method, **headers)
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Return its rows by the ids of their trials."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import SandboxRef
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
+from benchflow_workers.sandbox.docker_removal import remove_stubborn
 from benchflow_workers.sandbox.docker_sandbox import finish
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,6 @@ VOLUME: Final = "volume:"
 POOL_WAITS_S: Final = (2.0, 5.0, 10.0, 20.0)
 """Waits for a free network: those of other trials go away with them."""
 
-_REMOVE_DEADLINE_S: Final = 30.0
 _POOL_PHRASES: Final = ("non-overlapping ipv4 address pool", "address pools have been fully subnetted")
 _NO_ADDRESS_OF_HOST: Final = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 
@@ -112,20 +112,5 @@ async def remove_part(http: EngineHttp, ref_id: str) -> None:
     path = f"/networks/{ref_id.removeprefix(NETWORK)}"
     if ref_id.startswith(VOLUME):
         path = f"/volumes/{ref_id.removeprefix(VOLUME)}"
-    delay_s, reason = 0.05, ""
-    try:
-        async with asyncio.timeout(_REMOVE_DEADLINE_S):
-            while True:
-                try:
-                    await http.call(Request("DELETE", path))
-                except EngineError as error:
-                    if error.status == 404:
-                        return
-                    reason = error.message  # a container that is being removed still uses it
-                else:
-                    return
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, 1.0)
-    except (TimeoutError, SandboxError) as error:
-        reason = reason or str(error)
-    logger.error("%s could not be removed: %s", ref_id, reason, extra={"action": "service_part_left"})
+    if reason := await remove_stubborn(http, path):
+        logger.error("%s could not be removed: %s", ref_id, reason, extra={"action": "service_part_left"})

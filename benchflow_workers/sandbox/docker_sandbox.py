@@ -28,6 +28,7 @@ from benchflow_workers.sandbox.docker_exec import (
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_network import ContainerNetwork
 from benchflow_workers.sandbox.docker_processes import KEEPER, ContainerProcesses
+from benchflow_workers.sandbox.docker_removal import remove_stubborn
 from benchflow_workers.sandbox.network import NOT_ENFORCED, NetworkPolicy, not_enforced
 from benchflow_workers.sandbox.output import CappedOutput
 
@@ -38,7 +39,6 @@ T = TypeVar("T")
 _KILLED = 128 + 9
 _NEWS_S = 2.0  # how long the engine may go on calling a container running that has ended
 _NOT_FOUND = 127
-_REMOVE_DEADLINE_S = 30.0
 _TRANSFER_TIMEOUT_S = 900.0
 _TMPFS = ("/dev", "/proc", "/sys")  # mounts of every container; the engine's archive calls look beneath them
 _NOT_THERE = 44  # exit code of the script below, used by no `tar`
@@ -341,29 +341,11 @@ async def remove_container(http: EngineHttp, container_id: str) -> None:
     reaper finds it by its labels.
     """
     query = {"force": "1", "v": "1"}
-    delay_s = 0.05
-    reason = ""
-    try:
-        async with asyncio.timeout(_REMOVE_DEADLINE_S):
-            while True:
-                try:
-                    await http.call(Request("DELETE", f"/containers/{container_id}", query=query))
-                except EngineError as error:
-                    if error.status == 404:
-                        return
-                    reason = error.message  # 409: removal in progress; 500: a mount is still busy
-                else:
-                    return
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, 1.0)
-    except (TimeoutError, SandboxError) as error:
-        reason = reason or str(error)
-    logger.error(
-        "container %s could not be removed: %s",
-        container_id,
-        reason,
-        extra={"action": "container_left", "container": container_id},
-    )
+    if reason := await remove_stubborn(http, f"/containers/{container_id}", query=query):
+        logger.error(
+            "container %s could not be removed: %s", container_id, reason,
+            extra={"action": "container_left", "container": container_id},
+        )  # fmt: skip
 
 
 async def finish(work: Awaitable[T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -10,8 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +22,7 @@ from benchflow_client.ledger.admission import Limit, Room
 from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.redis import RedisLedger
+from tests.flowers import ask_flower
 from tests.ledgers import release
 from tests.waiting import until
 
@@ -300,22 +298,6 @@ def test_the_broker_refuses_to_start_without_a_password(tmp_path: Path) -> None:
     assert "BENCHFLOW_REDIS_PASSWORD" in run.stderr
 
 
-def ask_flower(port: int, path: str, *, password: str, method: str = "GET") -> tuple[int, bytes]:
-    """Return status and body of a request to Flower."""
-    token = base64.b64encode(f"ana:{password}".encode()).decode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}{path}", headers={"Authorization": f"Basic {token}"}, method=method
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
-    except urllib.error.URLError:
-        return 0, b""
-
-
 @pytest.fixture
 def flower_port(broker: Broker, tmp_path: Path) -> Iterator[int]:
     """Flower with the fleet's configuration, connected as the role `flower`."""
@@ -331,7 +313,7 @@ def flower_port(broker: Broker, tmp_path: Path) -> Iterator[int]:
         [*command, "--address=127.0.0.1", f"--port={port}"], environment=environment, cwd=tmp_path
     ) as log:
         until(
-            lambda: ask_flower(port, "/healthcheck", password="")[0] == 200,
+            lambda: ask_flower(port, "/healthcheck")[0] == 200,
             what=lambda: "the start of Flower",
         )
         yield port
@@ -342,11 +324,11 @@ def test_flower_shows_trials_read_only_behind_its_password(
     broker: Broker, worker: Path, flower_port: int
 ) -> None:
     def rows() -> dict[str, dict[str, object]]:
-        status, body = ask_flower(flower_port, "/api/tasks", password="view-secret")
+        status, body = ask_flower(flower_port, "/api/tasks", login="ana:view-secret")
         return json.loads(body) if status == 200 else {}
 
     until(
-        lambda: ask_flower(flower_port, "/api/workers", password="view-secret")[1] != b"{}",
+        lambda: ask_flower(flower_port, "/api/workers", login="ana:view-secret")[1] != b"{}",
         what=lambda: "a worker row",
     )
 
@@ -357,8 +339,8 @@ def test_flower_shows_trials_read_only_behind_its_password(
         what=lambda: "the trial in Flower",
     )
     assert rows()["red-finch-0002.1"]["args"] == "task oracle 1"
-    assert ask_flower(flower_port, "/api/tasks", password="wrong")[0] == 401
+    assert ask_flower(flower_port, "/api/tasks", login="ana:wrong")[0] == 401
     refused, _ = ask_flower(
-        flower_port, "/api/task/revoke/red-finch-0002.1", password="view-secret", method="POST"
+        flower_port, "/api/task/revoke/red-finch-0002.1", login="ana:view-secret", method="POST"
     )
     assert refused == 403
