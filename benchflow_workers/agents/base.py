@@ -19,6 +19,11 @@ INSTRUCTION_PATH = "/instruction.md"
 """Where the prompt stands in every sandbox."""
 
 
+def prompt_bytes(prompt: str) -> bytes:
+    """Return a prompt as it was written: bytes of an instruction that are no UTF-8 come back as they were."""
+    return prompt.encode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True, slots=True)
 class AgentContext:
     """What an agent may know about its trial.
@@ -32,6 +37,7 @@ class AgentContext:
         oracle_env: Resolved variables of the reference solution.
         timeout_s: Seconds for the turn, multiplier applied; None = no cap of its own.
         user: Who runs the agent.
+        prompts: What it is told, in order, in one session; the first also stands in `INSTRUCTION_PATH`.
     """
 
     task: Task
@@ -42,6 +48,7 @@ class AgentContext:
     oracle_env: Mapping[str, str]
     timeout_s: float | None
     user: str
+    prompts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,7 @@ class Agent(Protocol):
         ...
 
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
-        """Take the turn.
+        """Take the turn: work through every prompt, within one time limit.
 
         Raises:
             AgentError: `agent.not_runnable` when it could not be started at all.

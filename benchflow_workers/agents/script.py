@@ -1,6 +1,6 @@
 """The agent that is a program of the user's: placed read-only, run unprivileged in the workspace.
 
-Contract with the program: it starts in the workspace (`BENCHFLOW_WORKDIR`), reads the
+Contract with the program: it is run once for each prompt. It starts in the workspace (`BENCHFLOW_WORKDIR`), reads the
 prompt from the file `BENCHFLOW_INSTRUCTION`, works, and exits 0. The prompt is never an
 argument. What it prints is its log. It may append events to `BENCHFLOW_EVENTS`, one JSON
 object a line (see `events`).
@@ -8,14 +8,15 @@ object a line (see `events`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from benchflow_client.errors import AgentError
-from benchflow_workers.agents.base import INSTRUCTION_PATH, AgentContext, AgentRun
+from benchflow_workers.agents.base import INSTRUCTION_PATH, AgentContext, AgentRun, prompt_bytes
 from benchflow_workers.agents.events import EVENTS_PATH
-from benchflow_workers.agents.turn import UNLIMITED_S, agent_run
+from benchflow_workers.agents.turn import UNLIMITED_S, agent_run, joined_runs
 from benchflow_workers.sandbox.base import Command, Completed, Sandbox, Upload
 from benchflow_workers.shell_scripts import HEAD_BYTES, interpreter_of, is_shell_script, unix_text
 
@@ -93,29 +94,38 @@ class ScriptAgent:
         return [Upload(_target(context), source=script, mode=READ_ONLY_EXECUTABLE)]
 
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
-        """Run the program until it ends or its time is over.
+        """Run the program once for each prompt, until one does not end well or the time is over.
 
         Raises:
             AgentError: `agent.not_runnable` when the sandbox lacks what runs it.
             SandboxError: The sandbox failed under it.
         """
-        target = _target(context)
-        argv = [PYTHON, target] if _is_python(context) else [target]
-        user = "" if "HOME" in context.env else context.user
-        done = await sandbox.exec(
-            Command(
-                ("sh", "-c", PROGRAM, "benchflow-agent", user, _need(context), *argv),
-                timeout_s=context.timeout_s or UNLIMITED_S,
-                user=context.user,
-                env={
-                    **context.env,
-                    "BENCHFLOW_INSTRUCTION": INSTRUCTION_PATH,
-                    "BENCHFLOW_EVENTS": EVENTS_PATH,
-                },
-            )
+        deadline = time.monotonic() + (context.timeout_s or UNLIMITED_S)
+        runs: list[AgentRun] = []
+        for prompt in context.prompts:
+            if runs:
+                await sandbox.put([Upload(INSTRUCTION_PATH, content=prompt_bytes(prompt), mode=0o644)])
+            runs.append(await _run_once(sandbox, context, timeout_s=max(1.0, deadline - time.monotonic())))
+            if runs[-1].exit_code != 0:
+                break
+        return joined_runs(runs)
+
+
+async def _run_once(sandbox: Sandbox, context: AgentContext, *, timeout_s: float) -> AgentRun:
+    target = _target(context)
+    argv = [PYTHON, target] if _is_python(context) else [target]
+    user = "" if "HOME" in context.env else context.user
+    env = {**context.env, "BENCHFLOW_INSTRUCTION": INSTRUCTION_PATH, "BENCHFLOW_EVENTS": EVENTS_PATH}
+    done = await sandbox.exec(
+        Command(
+            ("sh", "-c", PROGRAM, "benchflow-agent", user, _need(context), *argv),
+            timeout_s=timeout_s,
+            user=context.user,
+            env=env,
         )
-        _check_started(done, context)
-        return agent_run(done, kind="script", command=" ".join(argv))
+    )
+    _check_started(done, context)
+    return agent_run(done, kind="script", command=" ".join(argv))
 
 
 def _script(context: AgentContext) -> Path:

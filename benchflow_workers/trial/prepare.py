@@ -11,7 +11,7 @@ from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.tasks.gate import unsupported
-from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext
+from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
 from benchflow_workers.agents.tools import tool_uploads
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
@@ -151,6 +151,7 @@ def _agent_context(
             spec.timeout_s or folder.task.config.agent.timeout_sec, attempt.plan.spec.timeout_multiplier
         ),
         user=user,
+        prompts=(base_prompt(folder.task),),
     )
 
 
@@ -214,7 +215,7 @@ def _sandbox_spec(
         network=table.network_mode,
         env=env,
         workdir=table.workdir,
-        uploads=(*_base_uploads(folder.task), *uploads),
+        uploads=(*_base_uploads(base_prompt(folder.task)), *uploads),
     )
 
 
@@ -223,13 +224,17 @@ def _build_context(folder: TaskFolder) -> Path | None:
     return None if folder.task.config.sandbox.docker_image else folder.path / "environment"
 
 
-def _base_uploads(task: Task) -> tuple[Upload, ...]:
+def base_prompt(task: Task) -> str:
+    """Return what an agent is told of a task that has no other prompts."""
     prefix = task.config.agent.prompt_prefix
-    prompt = f"{prefix}\n\n{task.instruction}" if prefix else task.instruction
+    return f"{prefix}\n\n{task.instruction}" if prefix else task.instruction
+
+
+def _base_uploads(prompt: str) -> tuple[Upload, ...]:
     return (
         Upload("/logs", mode=0o755),
         Upload(LOGS_DIR, mode=0o755),
         Upload(VERIFIER_LOGS_DIR, mode=0o777),
         Upload(ARTIFACTS_DIR, mode=0o777),
-        Upload(INSTRUCTION_PATH, content=prompt.encode("utf-8", "surrogateescape"), mode=0o644),
+        Upload(INSTRUCTION_PATH, content=prompt_bytes(prompt), mode=0o644),
     )

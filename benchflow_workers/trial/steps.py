@@ -10,7 +10,7 @@ from typing import Any, Final
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.task import Task
-from benchflow_client.schema.trial import AgentUsage
+from benchflow_workers.agents.usage import total_usage
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Command, Sandbox, Upload
 from benchflow_workers.shell_scripts import unix_copies
@@ -149,7 +149,7 @@ def combined(prepared: Prepared, start: Rollout, done: Sequence[Rollout]) -> Rol
         events=[event for name, one in named for event in ({"type": "step", "name": name}, *one.events)],
         agent_log=_joined((name, one.agent_log) for name, one in named),
         agent_exit_code=done[-1].agent_exit_code,
-        usage=_total([one.usage for one in done]),
+        usage=total_usage([one.usage for one in done]),
         test_output=_tests_output(named),
         steps=tuple(named),
     )
@@ -197,14 +197,3 @@ def _joined(parts: Iterable[tuple[str, bytes]]) -> bytes:
 def _tests_output(named: Sequence[tuple[str, Rollout]]) -> bytes | None:
     outputs = [(name, one.test_output) for name, one in named if one.test_output is not None]
     return _joined(outputs) if outputs else None
-
-
-def _total(usages: Sequence[AgentUsage]) -> AgentUsage:
-    """Return the sum; what is unknown of one step is unknown of all."""
-
-    def whole(name: str) -> Any:
-        values = [getattr(usage, name) for usage in usages]
-        return None if None in values else sum(values)
-
-    names = ("n_tool_calls", "n_prompts", "n_input_tokens", "n_output_tokens", "total_tokens", "cost_usd")
-    return usages[-1].model_copy(update={name: whole(name) for name in names})

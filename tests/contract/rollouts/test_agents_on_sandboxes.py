@@ -33,7 +33,7 @@ def context(task: Task, root: Path, *, script: Path | None = None, **changes: An
     name = "oracle" if script is None else str(script)
     made = AgentContext(
         task=task, task_dir=root, spec=AgentSpec(name=name), script=script,
-        env={}, oracle_env={}, timeout_s=30, user=USER,
+        env={}, oracle_env={}, timeout_s=30, user=USER, prompts=("",),
     )  # fmt: skip
     return replace(made, **changes)
 

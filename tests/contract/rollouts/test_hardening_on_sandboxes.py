@@ -133,7 +133,7 @@ async def test_a_solution_that_ends_every_process_never_passes_in_silence(
 ) -> None:
     task, case = make_task(), cases / "50-ends-everything"
     context = with_tests(task, tmp_path, (cases / "16-plain/tests/test.sh").read_text(encoding="utf-8"))
-    oracle = AgentContext(task, case, AgentSpec(name="oracle"), None, {}, {}, 30, "root")
+    oracle = AgentContext(task, case, AgentSpec(name="oracle"), None, {}, {}, 30, "root", ("",))
 
     try:
         await sandbox.put(OracleAgent().uploads(oracle))

@@ -119,7 +119,7 @@ async def test_a_control_is_verified_in_one_command(
     task = make_task()
     shutil.copytree(cases / "16-plain" / "solution", tmp_path / "solution")
     place_tests(task, tmp_path, cases / "16-plain" / "tests")
-    oracle = AgentContext(task, tmp_path, AgentSpec(name="oracle"), None, {}, {}, 30, "root")
+    oracle = AgentContext(task, tmp_path, AgentSpec(name="oracle"), None, {}, {}, 30, "root", ("",))
     await sandbox.put(OracleAgent().uploads(oracle))
     await OracleAgent().run(sandbox, oracle)
     watched = Watched(sandbox)
@@ -260,7 +260,7 @@ async def test_nothing_of_the_agent_acts_while_the_tests_run(
     case = cases / "40-agent-leaves-writer"
     place_tests(make_task(), tmp_path, case / "tests")
     agent = AgentContext(
-        make_task(), tmp_path, AgentSpec(name="bots/agent.sh"), case / "agent.sh", {}, {}, 20, "agent"
+        make_task(), tmp_path, AgentSpec(name="bots/agent.sh"), case / "agent.sh", {}, {}, 20, "agent", ("",)
     )
     await agent_ready(sandbox, shell)
     await sandbox.put(ScriptAgent().uploads(agent))

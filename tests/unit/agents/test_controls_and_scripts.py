@@ -40,6 +40,7 @@ def context(
         oracle_env={},
         timeout_s=5,
         user="agent",
+        prompts=("",),
     )
 
 
