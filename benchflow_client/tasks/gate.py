@@ -68,7 +68,7 @@ def _steps(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
         found = (*_networks(stepped, networks), *_verifier(stepped))
         new = (*((path, why) for path, why in found if (path, why) not in of_task), *_artifacts(own))
         yield from ((f"steps[{index}].{path}", why) for path, why in new)
-        if stepped.config.verifier.sandbox_mode == "separate" or stepped.config.verifier.sandbox is not None:
+        if stepped.config.verifier.is_separate:
             yield f"steps[{index}].verifier.sandbox", "the tests of a step run where its agent worked"
         if stepped.config.verifier.hardening.restore_workspace:
             yield f"steps[{index}].verifier.hardening.restore_workspace", "it would undo the steps before"
@@ -78,8 +78,14 @@ def _steps(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
 
 def _artifacts(task: Task) -> Iterator[tuple[str, str]]:
     for index, artifact in enumerate(task.config.artifacts):
-        if artifact.service != _MAIN:
-            yield f"artifacts[{index}].service", f"artifacts are kept from the service {_MAIN!r} only"
+        yield from _service(task, f"artifacts[{index}].service", artifact.service)
+
+
+def _service(task: Task, path: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yield why a service that is named cannot be meant: the task has none of that name."""
+    has = list(task.compose.data["services"]) if task.compose is not None else [_MAIN]
+    if name not in has:
+        yield path, f"the task has no service {name!r}; it has {', '.join(has)}"
 
 
 def _machine(task: Task, *, has_compose: bool, has_gpus: bool) -> Iterator[tuple[str, str]]:
@@ -143,8 +149,7 @@ def _preparation(task: Task) -> Iterator[tuple[str, str]]:
     sandbox = task.config.sandbox
     for index, command in enumerate(sandbox.setup_commands):
         path = f"sandbox.setup_commands[{index}]"
-        if command.service != _MAIN:
-            yield f"{path}.service", f"set-up commands run in the service {_MAIN!r} only"
+        yield from _service(task, f"{path}.service", command.service)
         if command.capture_dir or command.capture_dir_b64_env or command.capture_dir_b64_env_file_var:
             yield f"{path}.capture_dir", "folders are not captured by this version"
 
@@ -155,8 +160,7 @@ def _verifier(task: Task) -> Iterator[tuple[str, str]]:
         yield "verifier.type", f"{verifier.type!r} is not run by this version; only test-script is"
     if verifier.sandbox_mode == "separate" or verifier.sandbox is not None:
         yield "verifier.sandbox", "a separate sandbox for the tests is not started by this version"
-    if verifier.service != _MAIN:
-        yield "verifier.service", f"tests run in the service {_MAIN!r} only"
+    yield from _service(task, "verifier.service", verifier.service)
     if verifier.collect:
         yield "verifier.collect", "these commands are not run by this version, and the verdict may need them"
     if verifier.memory.expected_skills:

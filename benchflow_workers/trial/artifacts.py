@@ -16,9 +16,11 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from benchflow_client.errors import SandboxError
+from benchflow_client.schema.compose import MAIN_SERVICE
 from benchflow_client.schema.task import Artifact
 from benchflow_client.store.documents import json_document
 from benchflow_workers.sandbox.base import Sandbox, path_below
+from benchflow_workers.sandbox.services import service_sandbox
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 from benchflow_workers.verifiers.reward import CTRF_JSON, REWARD_JSON, REWARD_TEXT
 from benchflow_workers.verifiers.reward_files import CTRF_LIMIT_BYTES, FILE_LIMIT_BYTES
@@ -30,6 +32,9 @@ ARTIFACTS_DIR: Final = "/logs/artifacts"
 
 MANIFEST: Final = "manifest.json"
 """File below `artifacts/` that says what was kept; one of that name from the sandbox goes."""
+
+_VERDICT: Final = VERIFIER_LOGS_DIR.rpartition("/")[2]
+"""Folder below the attempt's that the tests' files are kept in."""
 
 _LOGS_LIMIT_BYTES: Final = 1 << 30
 """Bytes collected from `/logs`, or as one artifact."""
@@ -49,10 +54,21 @@ class _Entry:
     destination: str
     type: str  # file, directory
     status: str  # ok, failed (missing, a link, in part, its place is taken), empty
+    service: str = MAIN_SERVICE  # whose file it was
+
+    def document(self) -> dict[str, str]:
+        """Return the line as it is written: the service only where it is another than the agent's."""
+        line = asdict(self)
+        return {key: value for key, value in line.items() if (key, value) != ("service", MAIN_SERVICE)}
 
 
-async def collect_logs(sandbox: Sandbox, folder: Path) -> tuple[str, ...]:
+async def collect_logs(sandbox: Sandbox, folder: Path, *, judged_in: str = MAIN_SERVICE) -> tuple[str, ...]:
     """Copy `/logs` into the attempt's folder on this host.
+
+    Args:
+        sandbox: Where they are.
+        folder: The attempt's folder.
+        judged_in: Service the tests ran in; what they left is taken from there alone.
 
     Returns:
         What could not be copied whole, as sentences.
@@ -60,16 +76,20 @@ async def collect_logs(sandbox: Sandbox, folder: Path) -> tuple[str, ...]:
     Raises:
         SandboxError: The sandbox is lost, or what the tests left cannot be copied.
     """
+    warnings: list[str] = []
     if await _copied_in_part(sandbox, "/logs", folder):
-        return tuple(await _collect_parts(sandbox, folder))
-    return ()
+        warnings = await _collect_parts(sandbox, folder)
+    if judged_in != MAIN_SERVICE:
+        await asyncio.to_thread(_remove, folder / _VERDICT)
+        warnings += await _collect_verdict(service_sandbox(sandbox, judged_in), folder)
+    return tuple(warnings)
 
 
 async def collect_artifacts(sandbox: Sandbox, declared: Sequence[Artifact], folder: Path) -> tuple[str, ...]:
     """Copy declared artifacts below `folder`, and write the manifest where there is anything to say.
 
-    A relative source is one of the workspace. A source that is not there is a line of the
-    manifest and no failure.
+    A relative source is one of the workspace of its service. A source that is not there is
+    a line of the manifest and no failure.
 
     Args:
         sandbox: Where they are.
@@ -80,16 +100,15 @@ async def collect_artifacts(sandbox: Sandbox, declared: Sequence[Artifact], fold
         What could not be copied whole, as sentences.
 
     Raises:
-        SandboxError: The sandbox is lost.
+        SandboxError: The sandbox is lost; a service beside it may have ended.
     """
     entries, warnings = list(_conventional(folder)), list[str]()
     for artifact in declared:
-        source = posixpath.join(sandbox.workdir, artifact.source)
+        origin = service_sandbox(sandbox, artifact.service)
+        source = posixpath.join(origin.workdir, artifact.source)
         place = _destination(artifact.destination or source)
         target = None if place is None else path_below(folder, place)
-        status, said = (
-            ("failed", []) if target is None else await _kept(sandbox, source, target, artifact.exclude)
-        )
+        status, said = ("failed", []) if target is None else await _kept(origin, source, target, artifact)
         is_folder = target is not None and target.is_dir()
         warnings += said
         entries.append(
@@ -98,6 +117,7 @@ async def collect_artifacts(sandbox: Sandbox, declared: Sequence[Artifact], fold
                 destination=f"artifacts/{place}" if place else "",
                 type="directory" if is_folder else "file",
                 status=status,
+                service=artifact.service,
             )
         )
     if entries:
@@ -105,9 +125,7 @@ async def collect_artifacts(sandbox: Sandbox, declared: Sequence[Artifact], fold
     return tuple(warnings)
 
 
-async def _kept(
-    sandbox: Sandbox, source: str, target: Path, excluded: Sequence[str]
-) -> tuple[str, list[str]]:
+async def _kept(sandbox: Sandbox, source: str, target: Path, artifact: Artifact) -> tuple[str, list[str]]:
     """Copy one artifact; returns its status in the manifest, and warnings."""
     try:
         await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
@@ -115,10 +133,10 @@ async def _kept(
     except _TAKEN:
         return "failed", []
     except SandboxError as error:
-        if error.code != "sandbox.transfer_failed":
+        if error.code != "sandbox.transfer_failed" and artifact.service == MAIN_SERVICE:
             raise
         return "failed", [_in_part(source, error)]
-    await asyncio.to_thread(_prune, target, excluded)
+    await asyncio.to_thread(_prune, target, artifact.exclude)
     if not is_there:
         return "failed", []
     return "empty" if await asyncio.to_thread(_is_empty, target) else "ok", []
@@ -157,30 +175,40 @@ def _write_manifest(folder: Path, entries: Sequence[_Entry]) -> None:
         folder.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / MANIFEST
-    if place.is_dir():
-        shutil.rmtree(place)
-    place.write_bytes(json_document([asdict(entry) for entry in entries]))
+    _remove(place)
+    place.write_bytes(json_document([entry.document() for entry in entries]))
+
+
+def _remove(path: Path) -> None:
+    """Remove what a sandbox left in the place of something else."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 async def _collect_parts(sandbox: Sandbox, folder: Path) -> list[str]:
     """Copy the logs again one by one: the verdict's must come, of the others as much as comes."""
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    name = VERIFIER_LOGS_DIR.rpartition("/")[2]
-    try:
-        await sandbox.get(VERIFIER_LOGS_DIR, folder / name, limit_bytes=_PART_LIMIT_BYTES)
-    except SandboxError as error:
-        if error.code != "sandbox.transfer_failed":
-            raise
-        warnings = [_in_part(VERIFIER_LOGS_DIR, error)]
-        for file in (REWARD_TEXT, REWARD_JSON, CTRF_JSON):
-            await _collect_verdict_file(sandbox, f"{VERIFIER_LOGS_DIR}/{file}", folder / name / file)
-    else:
-        warnings = []
+    warnings = await _collect_verdict(sandbox, folder)
     for source in ("agent", "artifacts"):
         warnings += await _copied_in_part(
             sandbox, f"/logs/{source}", folder / source, limit_bytes=_PART_LIMIT_BYTES
         )
     return warnings
+
+
+async def _collect_verdict(sandbox: Sandbox, folder: Path) -> list[str]:
+    """Copy what the tests left; where it is too much, at least the files of the verdict."""
+    try:
+        await sandbox.get(VERIFIER_LOGS_DIR, folder / _VERDICT, limit_bytes=_PART_LIMIT_BYTES)
+    except SandboxError as error:
+        if error.code != "sandbox.transfer_failed":
+            raise
+        for file in (REWARD_TEXT, REWARD_JSON, CTRF_JSON):
+            await _collect_verdict_file(sandbox, f"{VERIFIER_LOGS_DIR}/{file}", folder / _VERDICT / file)
+        return [_in_part(VERIFIER_LOGS_DIR, error)]
+    return []
 
 
 async def _collect_verdict_file(sandbox: Sandbox, source: str, target: Path) -> None:

@@ -119,10 +119,10 @@ async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[s
     Raises:
         SandboxError: The sandbox is lost, or what the tests left cannot be copied.
     """
-    warnings = await collect_logs(sandbox, folder)
+    config = prepared.folder.task.config
+    warnings = await collect_logs(sandbox, folder, judged_in=config.verifier.service)
     await save_service_logs(sandbox, folder / SERVICE_LOGS_DIR)
-    artifacts = prepared.folder.task.config.artifacts
-    return warnings + await collect_artifacts(sandbox, artifacts, folder / "artifacts")
+    return warnings + await collect_artifacts(sandbox, config.artifacts, folder / "artifacts")
 
 
 def with_events(rollout: Rollout, folder: Path) -> Rollout:

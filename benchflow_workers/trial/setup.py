@@ -10,6 +10,7 @@ from typing import Final
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.task import Healthcheck, SetupCommand
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
+from benchflow_workers.sandbox.services import service_sandbox
 from benchflow_workers.trial.records import Prepared
 
 __all__ = ["ending", "run_setup_commands", "tail", "until_healthy"]
@@ -18,7 +19,7 @@ _TAIL_BYTES: Final = 2000
 
 
 async def run_setup_commands(prepared: Prepared, sandbox: Sandbox) -> None:
-    """Run the task's setup commands in order, each behind its lock where it names one.
+    """Run the task's setup commands in order, each in its service and behind its lock where it names one.
 
     Raises:
         SandboxError: `sandbox.start_failed` naming the command and the end of its output.
@@ -28,7 +29,7 @@ async def run_setup_commands(prepared: Prepared, sandbox: Sandbox) -> None:
         async with AsyncExitStack() as stack:
             if command.host_lock is not None:
                 await stack.enter_async_context(prepared.host_locks.hold(command.host_lock))
-            done = await sandbox.exec(
+            done = await service_sandbox(sandbox, command.service).exec(
                 Command(
                     ("sh", "-c", command.command),
                     timeout_s=command.timeout_sec,

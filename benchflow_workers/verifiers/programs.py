@@ -11,13 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchflow_client.schema.task import Task
+from benchflow_client.schema.task import Task, VerifierTable
 from benchflow_workers.sandbox.base import Completed
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 from benchflow_workers.verifiers.harden import hardening_program
 from benchflow_workers.verifiers.task_tests import TEST_SCRIPT
 
-__all__ = ["Arguments", "Receipts", "harden_program", "one_program", "read_receipts", "test_program"]
+__all__ = [
+    "Arguments",
+    "Receipts",
+    "clearing_program",
+    "harden_program",
+    "one_program",
+    "read_receipts",
+    "test_program",
+]
 
 RECEIPT: Final = "benchflow-verify:"
 """What each line of a program to the worker begins with."""
@@ -179,6 +187,11 @@ exec sh "$tests/$script" </dev/null 2>&1
 def harden_program(task: Task, agent_user: str | None) -> str:
     """Return the program that makes a sandbox fit for tests, which are placed after it."""
     return PRELUDE + TRUSTED + _steps(task, agent_user)
+
+
+def clearing_program() -> str:
+    """Return the program that makes a service no agent was in fit for tests: no old verdict, a workspace."""
+    return PRELUDE + hardening_program(VerifierTable(), None)
 
 
 def test_program() -> str:

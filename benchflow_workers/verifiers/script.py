@@ -15,10 +15,12 @@ from typing import Final
 from benchflow_client.errors import SandboxError, VerifierError
 from benchflow_workers.output import tail_text, with_gap_marked
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
+from benchflow_workers.sandbox.services import service_sandbox
 from benchflow_workers.verifiers.base import Verdict, VerifyContext
 from benchflow_workers.verifiers.environment import verifier_environment
 from benchflow_workers.verifiers.programs import (
     Arguments,
+    clearing_program,
     harden_program,
     one_program,
     read_receipts,
@@ -71,7 +73,8 @@ class ScriptVerifier:
             SandboxError: The sandbox failed under it.
         """
         tests = find_tests(context.task, context.task_dir)
-        work = _Work(sandbox, context, tests, pytest_use(context.task, tests.folder))
+        place = service_sandbox(sandbox, context.task.config.verifier.service)
+        work = _Work(sandbox, place, context, tests, pytest_use(context.task, tests.folder))
         await work.stop_agent()
         first = work.together if work.fits_one_command else work.apart
         attempts: Sequence[Callable[[], Awaitable[Completed]]] = (first, work.apart)
@@ -91,9 +94,18 @@ class ScriptVerifier:
 @dataclass(frozen=True, slots=True)
 class _Work:
     """One run of the tests; a second attempt has the whole set-up budget again, or a dead channel
-    would have used it up."""
+    would have used it up.
+
+    Attributes:
+        sandbox: Where the agent worked: it is stopped there, and what it may have planted goes.
+        place: Where the tests run: there, or in a service beside it that no agent was in.
+        context: As given.
+        tests: Their files.
+        pytest: How they use pytest.
+    """
 
     sandbox: Sandbox
+    place: Sandbox
     context: VerifyContext
     tests: TaskTests
     pytest: PytestUse
@@ -103,7 +115,7 @@ class _Work:
         """Whether one command may prepare and run: nothing to scan, one user, a small archive."""
         is_control = self.context.agent_user is None
         restores = self.context.task.config.verifier.hardening.restore_workspace
-        is_plain = is_control and self._user == ROOT and not restores
+        is_plain = is_control and self._user == ROOT and not restores and self.place is self.sandbox
         return is_plain and self.tests.size_bytes() <= ONE_COMMAND_LIMIT_BYTES
 
     async def stop_agent(self) -> None:
@@ -126,11 +138,12 @@ class _Work:
         allowance = min(PREPARE_ALLOWANCE_S, self.context.setup_timeout_s)
         program = one_program(self.context.task, self.context.agent_user)
         run = await self._exec(
+            self.sandbox,
             replace(
                 self._test_command(program),
                 stdin=self.tests.archive(),
                 timeout_s=self.context.timeout_s + allowance,
-            )
+            ),
         )
         if not run.timed_out:
             _check_prepared(self.context, run)
@@ -138,9 +151,26 @@ class _Work:
 
     async def apart(self) -> Completed:
         """Harden, place the tests, run them; the tests' time is only theirs."""
-        program = harden_program(self.context.task, self.context.agent_user)
+        hardened = await self._harden(self.sandbox)
+        if hardened.exit_code == 0 and self.place is not self.sandbox:
+            hardened = await self._harden(self.place)
+        if hardened.exit_code != 0:
+            return hardened
+        await self.place.put(self.tests.uploads())
+        run = await self._exec(self.place, self._test_command(test_program()))
+        if not run.timed_out:
+            _check_prepared(self.context, run)
+        return run
+
+    async def _harden(self, sandbox: Sandbox) -> Completed:
+        """Make a sandbox fit for the tests; in a service of its own only the place of the verdict is cleared."""
+        is_beside = sandbox is not self.sandbox
+        program = (
+            clearing_program() if is_beside else harden_program(self.context.task, self.context.agent_user)
+        )
+        arguments = self._arguments(sandbox, agent_user=None if is_beside else self.context.agent_user)
         hardened = await self._exec(
-            Command(self._arguments.argv(program), timeout_s=self.context.setup_timeout_s, workdir="/")
+            sandbox, Command(arguments.argv(program), timeout_s=self.context.setup_timeout_s, workdir="/")
         )
         receipts = read_receipts(hardened)
         if hardened.timed_out and receipts.has_begun:
@@ -151,25 +181,18 @@ class _Work:
                 hint="Raise the set-up budget, or start fewer trials at once on this host.",
             )
         _check_prepared(self.context, hardened)
-        if hardened.exit_code != 0:
-            return hardened
-        await self.sandbox.put(self.tests.uploads())
-        run = await self._exec(self._test_command(test_program()))
-        if not run.timed_out:
-            _check_prepared(self.context, run)
-        return run
+        return hardened
 
     @property
     def _user(self) -> str | int:
         user = self.context.task.config.verifier.user
         return ROOT if user in {None, 0, "0"} else user
 
-    @property
-    def _arguments(self) -> Arguments:
+    def _arguments(self, sandbox: Sandbox, *, agent_user: str | None) -> Arguments:
         return Arguments(
             tests=self.tests.target,
-            workdir=self.sandbox.workdir,
-            agent_user=self.context.agent_user,
+            workdir=sandbox.workdir,
+            agent_user=agent_user,
             interpreter=self.tests.interpreter,
             kept=self.context.env,
             may_use_image_plugins=self.pytest.may_use_image,
@@ -180,22 +203,22 @@ class _Work:
 
     def _test_command(self, program: str) -> Command:
         env = verifier_environment(
-            self.context.task, self.sandbox.workdir, self.context.env, self.pytest.plugins
+            self.context.task, self.place.workdir, self.context.env, self.pytest.plugins
         )
         return Command(
-            self._arguments.argv(program),
+            self._arguments(self.place, agent_user=self.context.agent_user).argv(program),
             timeout_s=self.context.timeout_s,
             user=self._user,
             env=env,
             workdir="/",
         )
 
-    async def _exec(self, command: Command) -> Completed:
+    async def _exec(self, sandbox: Sandbox, command: Command) -> Completed:
         """Run a command; a sandbox that does not even report its deadline has said nothing."""
         lateness_s = min(LATENESS_LIMIT_S, self.context.setup_timeout_s)
         try:
             async with asyncio.timeout(command.timeout_s + lateness_s) as clock:
-                return await self.sandbox.exec(command)
+                return await sandbox.exec(command)
         except TimeoutError:
             if not clock.expired():
                 raise

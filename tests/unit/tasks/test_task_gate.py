@@ -31,7 +31,7 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ('artifacts = [{source = "/x", service = "db"}]', "artifacts[0].service: artifacts are kept from the service 'main' only"),
+        ('artifacts = [{source = "/x", service = "db"}]', "artifacts[0].service: the task has no service 'db'; it has main"),
         ('[environment]\nos = "windows"', "sandbox.os: windows is not run; only linux is"),
         ("[environment]\ngpus = 2", "sandbox.gpus: 2 asked for, and this sandbox has none"),
         ("[environment.tpu]\ntype = 'v5'", "sandbox.tpu: no sandbox has TPUs"),
@@ -39,12 +39,12 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
         ('[environment]\nnetwork_mode = "no-network"\n[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "agent.network_mode: an allowlist does not go together with the sandbox's 'no-network'"),
         ('[environment]\nnetwork_mode = "denylist"\nblocked_urls = ["https://a.org/x"]', "sandbox.blocked_urls: TLS is not opened, so the URLs of a host cannot be told apart; use blocked_hosts"),
         ('[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "verifier.network_mode: the tests' network is never filtered by a list"),
-        ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: set-up commands run in the service 'main' only"),
+        ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: the task has no service 'db'; it has main"),
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir = "/a"', "sandbox.setup_commands[0].capture_dir: folders are not captured by this version"),
         ('[verifier]\ntype = "llm-judge"', "verifier.type: 'llm-judge' is not run by this version; only test-script is"),
         ('[verifier]\nenvironment_mode = "separate"', "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
         ("[verifier.environment]\ncpus = 1", "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
-        ('[verifier]\nservice = "db"', "verifier.service: tests run in the service 'main' only"),
+        ('[verifier]\nservice = "db"', "verifier.service: the task has no service 'db'; it has main"),
         ('[[verifier.collect]]\ncommand = "x"', "verifier.collect: these commands are not run by this version, and the verdict may need them"),
         ('[verifier.memory]\nexpected_skills = ["a"]', "verifier.memory: skill memory is not scored by this version"),
     ],
@@ -60,7 +60,7 @@ def test_what_is_not_run_is_a_reason_with_its_key(make_task, config, reason):
         ('[steps.verifier]\ntype = "llm-judge"', ("steps[0].verifier.type: 'llm-judge' is not run by this version; only test-script is",)),
         ('[steps.verifier]\nnetwork_mode = "denylist"', ("steps[0].verifier.network_mode: the tests' network is never filtered by a list",)),
         ("verifier = {hardening = {restore_workspace = true}}", ("steps[0].verifier.hardening.restore_workspace: it would undo the steps before",)),
-        ('artifacts = [{source = "/x", service = "db"}]', ("steps[0].artifacts[0].service: artifacts are kept from the service 'main' only",)),
+        ('artifacts = [{source = "/x", service = "db"}]', ("steps[0].artifacts[0].service: the task has no service 'db'; it has main",)),
     ],
 )  # fmt: skip
 def test_what_a_step_asks_for_is_a_reason_with_its_number(make_task, config, expected):

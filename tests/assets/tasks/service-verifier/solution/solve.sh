@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+echo done > /shared/answer.txt
+mkdir -p /logs/verifier
