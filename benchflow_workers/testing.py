@@ -10,15 +10,17 @@ assert sandboxes.commands[0].user == "agent"
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox import base
 from benchflow_workers.sandbox.base import Capabilities, Command, Completed, SandboxRef, SandboxSpec, Upload
+from benchflow_workers.sandbox.process import Ended
 
-__all__ = ["ScriptedSandbox", "ScriptedSandboxes", "completed"]
+__all__ = ["ScriptedProcess", "ScriptedSandbox", "ScriptedSandboxes", "completed"]
 
 
 _ABILITIES = Capabilities(
@@ -120,6 +122,29 @@ class ScriptedSandboxes:
         """Do nothing: nothing is held."""
 
 
+class ScriptedProcess:
+    """A program of a scripted sandbox; `written` is all it was told."""
+
+    def __init__(self, answer: Completed) -> None:
+        self.written = b""
+        self._answer = answer
+        self._left = answer.stdout
+
+    async def read(self) -> bytes:
+        """Return all it prints, once."""
+        output, self._left = self._left, b""
+        return output
+
+    async def write(self, data: bytes) -> bool:
+        """Keep what it is told."""
+        self.written += data
+        return True
+
+    async def wait(self) -> Ended:
+        """Return its end."""
+        return Ended(self._answer.exit_code, self._answer.stderr, self._answer.stderr_bytes)
+
+
 class ScriptedSandbox:
     """A sandbox of `ScriptedSandboxes`; `files` maps absolute paths to what is in it."""
 
@@ -128,6 +153,7 @@ class ScriptedSandbox:
         self.is_closed = False
         self.uploads: list[Upload] = []
         self.files: dict[str, bytes] = {}
+        self.attached: list[ScriptedProcess] = []
         self._provider = provider
         self._place(spec.uploads)
 
@@ -147,6 +173,13 @@ class ScriptedSandbox:
             return replace(completed(137), timed_out=True, duration_s=command.timeout_s)
         self.files.update(rule.files)
         return rule.answer
+
+    @asynccontextmanager
+    async def attach(self, command: Command) -> AsyncGenerator[ScriptedProcess, None]:
+        """Yield a program that has printed what its rule says, and ended; what it is told is in `written`."""
+        process = ScriptedProcess(await self.exec(command))
+        self.attached.append(process)
+        yield process
 
     async def kill(self, user: str | int) -> None:
         """Record that the processes of a user were killed."""

@@ -7,11 +7,13 @@ that it keeps the contract by passing `benchflow_workers.sandbox.conformance`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from benchflow_client.schema.task import NetworkMode
+from benchflow_workers.sandbox.process import Process
 from benchflow_workers.sandbox.services_spec import ServicesSpec
 
 OUTPUT_LIMIT_BYTES = 1 << 20
@@ -202,6 +204,15 @@ class Sandbox(Protocol):
         output pipe does not delay the return by more than two seconds. Memory
         on the worker is bounded by the output limit. A command that fails is a
         `Completed`, not an exception. Several commands may run at once.
+        """
+        ...
+
+    def attach(self, command: Command) -> AbstractAsyncContextManager[Process]:
+        """Start a program and talk to it within the block; `stdin` and `timeout_s` of the command are not used.
+
+        Guarantees: when the block is left, however, every process the program started is
+        killed, those in sessions of their own included. A program that cannot be started
+        ends at once with 126 or 127 and the reason on one of its streams.
         """
         ...
 

@@ -13,6 +13,7 @@ A broken promise is a `ConformanceError` that names it.
 
 from __future__ import annotations
 
+from benchflow_workers.sandbox.conformance_attach import ATTACH_CHECKS
 from benchflow_workers.sandbox.conformance_bench import Ability, Bench, Check, ConformanceError
 from benchflow_workers.sandbox.conformance_exec import EXEC_CHECKS
 from benchflow_workers.sandbox.conformance_files import FILE_CHECKS
@@ -21,5 +22,5 @@ from benchflow_workers.sandbox.conformance_network import NETWORK_CHECKS
 
 __all__ = ["CHECKS", "Ability", "Bench", "Check", "ConformanceError"]
 
-CHECKS: tuple[Check, ...] = (*EXEC_CHECKS, *FILE_CHECKS, *LIFE_CHECKS, *NETWORK_CHECKS)
+CHECKS: tuple[Check, ...] = (*EXEC_CHECKS, *ATTACH_CHECKS, *FILE_CHECKS, *LIFE_CHECKS, *NETWORK_CHECKS)
 """Every check, in the order in which a new provider best makes them pass."""

@@ -34,11 +34,11 @@ from benchflow_workers.sandbox.docker_network import Attached, ContainerNetwork
 from benchflow_workers.sandbox.docker_processes import KEEPER
 from benchflow_workers.sandbox.docker_sandbox import (
     DockerSandbox,
-    finish,
     place_request,
     remove_container,
     split_by_mount,
 )
+from benchflow_workers.sandbox.finishing import finish
 from benchflow_workers.sandbox.network import LISTS
 from benchflow_workers.sandbox.network_gateway import EgressOptions
 

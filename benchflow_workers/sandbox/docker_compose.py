@@ -30,7 +30,8 @@ from benchflow_workers.sandbox.docker_compose_parts import (
 from benchflow_workers.sandbox.docker_compose_start import Starter, engine_errors, read_logs
 from benchflow_workers.sandbox.docker_http import EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import DockerImages, ReadyImage
-from benchflow_workers.sandbox.docker_sandbox import DockerSandbox, finish, place_request, remove_container
+from benchflow_workers.sandbox.docker_sandbox import DockerSandbox, place_request, remove_container
+from benchflow_workers.sandbox.finishing import finish
 from benchflow_workers.sandbox.services_spec import ServicesSpec
 
 _DEFAULT: Final = "default"

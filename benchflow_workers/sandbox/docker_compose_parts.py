@@ -12,7 +12,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import SandboxRef
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_removal import remove_stubborn
-from benchflow_workers.sandbox.docker_sandbox import finish
+from benchflow_workers.sandbox.finishing import finish
 
 logger = logging.getLogger(__name__)
 

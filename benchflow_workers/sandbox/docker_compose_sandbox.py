@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import Command, Completed, Sandbox, Upload
 from benchflow_workers.sandbox.docker_compose import ServiceGroup
 from benchflow_workers.sandbox.docker_http import EngineError
-from benchflow_workers.sandbox.docker_sandbox import DockerSandbox, finish
+from benchflow_workers.sandbox.docker_sandbox import DockerSandbox
+from benchflow_workers.sandbox.finishing import finish
+from benchflow_workers.sandbox.process import Process
 
 
 class ComposedSandbox:
@@ -38,6 +41,10 @@ class ComposedSandbox:
     async def exec(self, command: Command) -> Completed:
         """Run a command in the agent's container; see the protocol."""
         return await self._main.exec(command)
+
+    def attach(self, command: Command) -> AbstractAsyncContextManager[Process]:
+        """Start a program in the agent's container and talk to it; see the protocol."""
+        return self._main.attach(command)
 
     async def kill(self, user: str | int) -> None:
         """Kill every process of a user in the agent's container; see the protocol."""

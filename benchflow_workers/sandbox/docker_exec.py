@@ -83,12 +83,22 @@ class DockerExec:
             EngineError: The engine refused to start it.
             SandboxError: `sandbox.unavailable` when the engine cannot be reached.
         """
+        reader, writer = await self.connect()
+        self._pump = asyncio.create_task(_pump(reader, stdout, stderr))
+        if stdin is not None:
+            self._feeder = asyncio.create_task(_feed(writer, stdin))
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Start the command and return its frames and its standard input, for a caller who moves them.
+
+        Raises:
+            EngineError: The engine refused to start it.
+            SandboxError: `sandbox.unavailable` when the engine cannot be reached.
+        """
         request = Request("POST", f"/exec/{self._exec_id}/start", body={"Detach": False, "Tty": False})
         async with asyncio.timeout(CALL_TIMEOUT_S):
             reader, self._writer = await self._http.hijack(request)
-        self._pump = asyncio.create_task(_pump(reader, stdout, stderr))
-        if stdin is not None:
-            self._feeder = asyncio.create_task(_feed(self._writer, stdin))
+        return reader, self._writer
 
     async def follow(self, timeout_s: float) -> int | None:
         """Wait until the command ended and its output is read.
@@ -109,13 +119,13 @@ class DockerExec:
         pump = self._reading()
         await asyncio.wait({pump}, timeout=_POLL_S)
         while not pump.done():
-            code = await self._exit_code()
+            code = await self.exit_code()
             await asyncio.wait({pump}, timeout=_POLL_S if code is None else _GRACE_S)
             if code is not None:
                 return code
         delay_s = 0.005
         # The pipe may close long before the command ends, and does close a moment before the engine says so.
-        while (code := await self._exit_code()) is None:
+        while (code := await self.exit_code()) is None:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _POLL_S / 2)
         return code
@@ -139,7 +149,8 @@ class DockerExec:
             raise AssertionError("start comes before follow")
         return self._pump
 
-    async def _exit_code(self) -> int | None:
+    async def exit_code(self) -> int | None:
+        """Return the exit code; None = the command runs."""
         state = await self._http.call(Request("GET", f"/exec/{self._exec_id}/json"))
         return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
 

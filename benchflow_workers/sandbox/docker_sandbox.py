@@ -8,10 +8,10 @@ import json
 import logging
 import posixpath
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.archive import pack, sandbox_path, spool, unpack
@@ -27,14 +27,14 @@ from benchflow_workers.sandbox.docker_exec import (
 )
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_network import ContainerNetwork
+from benchflow_workers.sandbox.docker_process import DockerProcess
 from benchflow_workers.sandbox.docker_processes import KEEPER, ContainerProcesses
 from benchflow_workers.sandbox.docker_removal import remove_stubborn
+from benchflow_workers.sandbox.finishing import finish
 from benchflow_workers.sandbox.network import NOT_ENFORCED, NetworkPolicy, not_enforced
 from benchflow_workers.sandbox.output import CappedOutput
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _KILLED = 128 + 9
 _NEWS_S = 2.0  # how long the engine may go on calling a container running that has ended
@@ -133,6 +133,31 @@ class DockerSandbox:
             "sandbox.lost",
             f"A command in container {self._id[:12]} ran past its deadline and its processes could not be killed, "
             "so the container was.",
+            hint="Where the worker does not run as root beside the daemon, the image needs sh and grep.",
+        )
+
+    @asynccontextmanager
+    async def attach(self, command: Command) -> AsyncGenerator[DockerProcess, None]:
+        """Start a program and talk to it; see the protocol."""
+        async with self._guard("start a program", "sandbox.exec_failed"):
+            execution = await DockerExec.create(self._http, self._id, command, has_stdin=True)
+            reader, writer = await execution.connect()
+        try:
+            yield DockerProcess(execution, reader, writer)
+        except BaseException:
+            with suppress(SandboxError):
+                await finish(self._end_program(execution))
+            raise
+        await finish(self._end_program(execution))
+
+    async def _end_program(self, execution: DockerExec) -> None:
+        await execution.close()
+        if self._is_closed or await self._processes.kill_tagged(execution.tag):
+            return
+        await self._check_alive()
+        raise SandboxError(
+            "sandbox.exec_failed",
+            f"What a program started in container {self._id[:12]} could not be killed.",
             hint="Where the worker does not run as root beside the daemon, the image needs sh and grep.",
         )
 
@@ -346,19 +371,3 @@ async def remove_container(http: EngineHttp, container_id: str) -> None:
             "container %s could not be removed: %s", container_id, reason,
             extra={"action": "container_left", "container": container_id},
         )  # fmt: skip
-
-
-async def finish(work: Awaitable[T]) -> T:
-    """Await work to its end even when cancelled meanwhile, then let the cancellation through."""
-    task = asyncio.ensure_future(work)
-    cancellation: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if cancellation is not None:
-        if not task.cancelled():
-            task.exception()  # seen, so that asyncio does not report it as lost
-        raise cancellation
-    return task.result()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import Capabilities, Command, Completed, SandboxRef, SandboxSpec, Upload
+from benchflow_workers.sandbox.process import Ended
 
 __all__ = ["NullOptions", "NullSandbox", "NullSandboxes"]
 
@@ -24,6 +26,23 @@ class NullOptions:
     """
 
     exec_s: float = 0.0
+
+
+class NullProcess:
+    """A program that ended well before it said anything."""
+
+    async def read(self) -> bytes:
+        """Return that there is no output."""
+        return b""
+
+    async def write(self, data: bytes) -> bool:
+        """Return that nobody reads."""
+        del data
+        return False
+
+    async def wait(self) -> Ended:
+        """Return its end."""
+        return Ended(exit_code=0, stderr=b"", stderr_bytes=0)
 
 
 class NullSandbox:
@@ -61,6 +80,13 @@ class NullSandbox:
             oom_killed=False,
             duration_s=wait_s,
         )
+
+    @asynccontextmanager
+    async def attach(self, command: Command) -> AsyncGenerator[NullProcess, None]:
+        """Yield a program that has ended."""
+        del command
+        self._check_alive()
+        yield NullProcess()
 
     async def kill(self, user: str | int) -> None:
         """Do nothing: nothing runs."""

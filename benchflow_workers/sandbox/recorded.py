@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from benchflow_workers.sandbox.base import (
     Upload,
 )
 from benchflow_workers.sandbox.network import NetworkPolicy, switch_network
+from benchflow_workers.sandbox.process import Process
 from benchflow_workers.sandbox.services import save_service_logs, services_of
 
 
@@ -44,6 +46,10 @@ class RecordedSandbox:
     async def exec(self, command: Command) -> Completed:
         """Run a command and wait for its end."""
         return await self._inner.exec(command)
+
+    def attach(self, command: Command) -> AbstractAsyncContextManager[Process]:
+        """Start a program and talk to it."""
+        return self._inner.attach(command)
 
     async def kill(self, user: str | int) -> None:
         """Kill every process of a user."""

@@ -102,7 +102,7 @@ async def run(holder: Holder, command: Command, around: Surroundings) -> Complet
         stack.callback(err.close)
         ending = asyncio.ensure_future(_talk(channel, command, around, _Wiring(tag, out, err)))
         is_timed_out = await _wait(ending, command.timeout_s, holder, tag)
-        exit_code, reason = _read_end(ending, holder)
+        exit_code, reason = read_end(ending, holder)
         await asyncio.wait({out.ended, err.ended}, timeout=_DRAIN_S)
         if reason:
             err.output.write(reason.encode("utf-8", "surrogateescape"))
@@ -149,15 +149,7 @@ class _Wiring:
 
 async def _talk(channel: Channel, command: Command, around: Surroundings, wiring: _Wiring) -> dict[str, Any]:
     """Send the request and collect the answers until the channel ends."""
-    request = {
-        "argv": list(command.argv),
-        "user": str(command.user),
-        "workdir": command.workdir or around.workdir,
-        "env": {**around.env, **command.env, TAG: wiring.tag},
-        "rlimits": dict(around.rlimits),
-        "has_users": around.has_users,
-        "has_stdin": command.stdin is not None,
-    }
+    request = request_of(command, around, wiring.tag, has_stdin=command.stdin is not None)
     fds = [wiring.out.writer, wiring.err.writer]
     with contextlib.ExitStack() as stack:
         if command.stdin is not None:
@@ -166,6 +158,24 @@ async def _talk(channel: Channel, command: Command, around: Surroundings, wiring
         await channel.send(request, fds)
         wiring.out.give_away()
         wiring.err.give_away()
+    return await answers_of(channel)
+
+
+def request_of(command: Command, around: Surroundings, tag: str, *, has_stdin: bool) -> dict[str, Any]:
+    """Return what the holder is asked to run; every process of it carries the tag."""
+    return {
+        "argv": list(command.argv),
+        "user": str(command.user),
+        "workdir": command.workdir or around.workdir,
+        "env": {**around.env, **command.env, TAG: tag},
+        "rlimits": dict(around.rlimits),
+        "has_users": around.has_users,
+        "has_stdin": has_stdin,
+    }
+
+
+async def answers_of(channel: Channel) -> dict[str, Any]:
+    """Return all the holder says of a command, complete when the command ended."""
     answers: dict[str, Any] = {}
     while (answer := await channel.receive()) is not None:
         answers.update(answer)
@@ -182,8 +192,12 @@ def _file_of(data: bytes) -> int:
     return fd
 
 
-def _read_end(ending: asyncio.Future[dict[str, Any]], holder: Holder) -> tuple[int, str]:
-    """Return the exit code and, where the command was never started, the reason."""
+def read_end(ending: asyncio.Future[dict[str, Any]], holder: Holder) -> tuple[int, str]:
+    """Return the exit code and, where the command was never started, the reason.
+
+    Raises:
+        SandboxError: `sandbox.lost`, or `sandbox.exec_failed` when the end is not known.
+    """
     answers = {} if ending.cancelled() else ending.result()
     if answers.get("errno") in _HOST_IS_FULL:
         raise SandboxError(

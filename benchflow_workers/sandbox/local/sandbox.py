@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from benchflow_workers.sandbox.local.execution import Surroundings
 from benchflow_workers.sandbox.local.holder_client import Channel, Holder, lost
 from benchflow_workers.sandbox.local.network import LocalNetwork
 from benchflow_workers.sandbox.local.places import Places, Record
+from benchflow_workers.sandbox.local.process import LocalProcess, attach
 from benchflow_workers.sandbox.network import NetworkPolicy, not_enforced
 
 _TRANSFER_S = 600.0  # longest a transfer may be silent
@@ -68,6 +70,10 @@ class LocalSandbox:
     async def exec(self, command: Command) -> Completed:
         """Run a command and wait for its end; see the contract."""
         return await execution.run(self._made.holder, command, self._made.around)
+
+    def attach(self, command: Command) -> AbstractAsyncContextManager[LocalProcess]:
+        """Start a program and talk to it; see the contract."""
+        return attach(self._made.holder, command, self._made.around)
 
     async def kill(self, user: str | int) -> None:
         """Kill every process of a user; with a single user, every process of a command."""

@@ -104,3 +104,16 @@ async def test_two_objects_are_two_places() -> None:
     one, two = ScriptedSandboxes(), ScriptedSandboxes()
 
     assert await one.place() != await two.place()
+
+
+async def test_a_program_prints_what_its_rule_says_and_keeps_what_it_is_told() -> None:
+    sandboxes = ScriptedSandboxes()
+    sandboxes.on("talker", completed(3, b"hello\n", b"bye"))
+    sandbox = await sandboxes.open(spec())
+
+    async with sandbox.attach(command("talker")) as process:
+        assert await process.write(b"one")
+        assert (await process.read(), await process.read()) == (b"hello\n", b"")
+        assert (await process.wait()).exit_code == 3
+
+    assert sandbox.attached[0].written == b"one"
