@@ -12,6 +12,11 @@ from benchflow_client.schema.base import Record
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def is_script_name(name: str) -> bool:
+    """Return whether a name is the path of a file rather than a registered name."""
+    return "/" in name or name.endswith(".py")
+
+
 def check_env(items: tuple[str, ...]) -> tuple[str, ...]:
     """Return variables as they are.
 
@@ -58,7 +63,7 @@ class AgentSpec(Record):
     @property
     def is_script(self) -> bool:
         """Whether the name is the path of a file rather than a registered name."""
-        return "/" in self.name or self.name.endswith(".py")
+        return is_script_name(self.name)
 
     @property
     def label(self) -> str:

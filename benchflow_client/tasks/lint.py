@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchflow_client.schema.task import Task
-from benchflow_client.tasks.findings import place, shown_name
+from benchflow_client.tasks.findings import nearest, place, shown_name
+from benchflow_client.tasks.scenes import document_of
 from benchflow_client.tasks.text import peek_text
 from benchflow_client.tasks.tree import walk
 
@@ -26,8 +27,22 @@ def lint(folder: Path, task: Task) -> tuple[str, ...]:
         *_scripts(folder),
         *_placeholders(folder, task),
         *_left_behind(folder),
+        *_prompts(task),
         *(() if task.compose is None else task.compose.refused),
     )
+
+
+def _prompts(task: Task) -> Iterator[str]:
+    """Yield prompts of roles and scenes that are not declared: nobody is told them."""
+    document, prompts = document_of(task), task.document.get("prompts", {})
+    declared = {
+        "role": list(document.agents.roles),
+        "scene": [scene.name or "" for scene in document.scenes],
+    }
+    for kind, names in declared.items():
+        for name in prompts.get(f"{kind}s", {}):
+            if name not in names:
+                yield f"task.md: ## {kind}:{name}: no such {kind} is declared{nearest(name, names)}"
 
 
 def _test_script(folder: Path, task: Task) -> Iterator[str]:

@@ -179,7 +179,7 @@ def _read_md(folder: Path, layout: Layout, findings: Findings) -> _Declared:
         findings.warning(
             f"environment/Dockerfile: not built, the profile sets the image {shown_value(image)}"
         )
-    has_image, document = _names_image(raw), read_document(raw, findings)
+    has_image, document = _names_image(raw), read_document(raw, folder, findings)
     check_steps(folder, raw, findings, is_lenient=False)
     config = validate(
         TaskConfig, raw, findings, known=(*DOCUMENT_KEYS, "name", "image", "profile", "profiles")
