@@ -103,8 +103,12 @@ def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    """Return the settings that count for every trial; a new field of the job counts until it is listed."""
-    return plan.spec.model_dump(mode="json", exclude={*EXPANDED, *PACE, *CAPS, *NAMING, *KEEPING, "tries"})
+    """Return the settings that count for every trial; a new field of the job counts until it is listed.
+
+    One that says nothing (None) is left out, so that it changes no key of jobs that are older than it.
+    """
+    others = {*EXPANDED, *PACE, *CAPS, *NAMING, *KEEPING, "tries"}
+    return plan.spec.model_dump(mode="json", exclude=others, exclude_none=True)
 
 
 def _tasks(plan: Plan) -> dict[str, Any]:

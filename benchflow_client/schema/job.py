@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from benchflow_client.schema.agent import AgentSpec, check_env
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.ids import JOB_NAME_PATTERN
+from benchflow_client.schema.locked_paths import check_locked
 
 SandboxKind = Literal["auto", "docker", "local", "null"]
 """Where rollouts run; `auto` = docker where a daemon answers, else local; `null` runs nothing."""
@@ -68,6 +69,10 @@ class JobSpec(Record):
         default="agent",
         pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
         description="User that runs the agent; `root` switches protection of tests off.",
+    )
+    sandbox_locked_paths: tuple[str, ...] | None = Field(
+        default=None,
+        description="Path no agent may enter, beside those of solution and tests; repeat for several; none = not even those.",
     )
     max_attempts: int = Field(
         default=3,
@@ -157,3 +162,13 @@ class JobSpec(Record):
             )
             for agent in self.agent
         )
+    @field_validator("sandbox_locked_paths", mode="before")
+    @classmethod
+    def _one_path_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("sandbox_locked_paths")
+    @classmethod
+    def _strict_paths(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else check_locked(value)
+

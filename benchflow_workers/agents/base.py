@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.locked_paths import LOCKED_PATHS
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.sandbox.base import Sandbox, Upload
@@ -38,6 +39,7 @@ class AgentContext:
         timeout_s: Seconds for the turn, multiplier applied; None = no cap of its own.
         user: Who runs the agent.
         prompts: What it is told, in order, in one session; the first also stands in `INSTRUCTION_PATH`.
+        locked: Paths that are root's alone while it works.
     """
 
     task: Task
@@ -49,6 +51,7 @@ class AgentContext:
     timeout_s: float | None
     user: str
     prompts: tuple[str, ...]
+    locked: Sequence[str] = LOCKED_PATHS
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from benchflow_client.errors import AgentError, SandboxError
+from benchflow_client.schema.locked_paths import LOCKED_PATHS
+from benchflow_workers.agents.build_files import KEEP_BUILD_FILES
 from benchflow_workers.output import tail_text
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
 
@@ -15,15 +18,14 @@ __all__ = ["AGENT_STARTED", "AgentUser", "prepare_user"]
 AGENT_STARTED: Final = "/opt/benchflow/agent-started"
 """Mark in a folder of root's: what changed after it, the agent may have changed."""
 
-LOCKED: Final = "/oracle /solution /verifier /tests /testbed_verify"
-"""Folders an agent must not look into."""
-
 _NAME = re.compile(r"[a-z_][a-z0-9_.\-]{0,31}|[0-9]{1,9}")
 _ANSWER = re.compile(rb"benchflow-user:([0-9]+):([0-9]+):([^\n]*)\n")
 
 PROGRAM: Final = f"""
 set -u
+{KEEP_BUILD_FILES}
 user=$1 work=$2
+shift 2
 fail() {{ echo "$1" >&2; exit 97; }}
 find_user() {{
   uid= gid= home=
@@ -64,7 +66,7 @@ else
     if [ -d "$folder" ] && [ ! -L "$folder" ]; then chown -hR "$uid:$gid" "$folder"; fi
   done
   chown 0:0 /logs && chmod 0755 /logs || fail "/logs cannot be closed"
-  for folder in {LOCKED}; do
+  for folder do
     if [ -e "$folder" ] && [ ! -L "$folder" ]; then
       chown 0:0 "$folder" && chmod 0700 "$folder" || fail "$folder cannot be locked"
     fi
@@ -72,9 +74,10 @@ else
 fi
 [ -f {AGENT_STARTED} ] || : >{AGENT_STARTED} || fail "no mark can be set"
 chmod 0755 /opt/benchflow && chmod 0644 {AGENT_STARTED} || fail "the mark cannot be closed"
+keep_build_files "$work" || fail "the build files of $work cannot be kept"
 echo "benchflow-user:$uid:$gid:$home"
 """
-"""Adds the user by appending to the account files, so that an image needs no account tools."""
+"""Adds the user by appending to the account files, so that an image needs no account tools. Paths to lock follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +89,21 @@ class AgentUser:
     home: str
 
 
-async def prepare_user(sandbox: Sandbox, user: str, workdir: str, timeout_s: float) -> AgentUser:
+async def prepare_user(
+    sandbox: Sandbox, user: str, workdir: str, timeout_s: float, *, locked: Sequence[str] = LOCKED_PATHS
+) -> AgentUser:
     """Make the user where it is missing, give it its folders, lock what it must not see.
 
-    Safe to call twice: the mark keeps the time of the first call. For `root` (a sandbox that cannot tell users apart) nothing can be
-    locked; only the folders and the mark of the agent's start are made.
+    The build files of the workspace are kept as they are. Safe to call twice: the mark and
+    these copies stay those of the first call. For `root` (a sandbox that cannot tell users
+    apart) nothing can be locked; only the folders, the copies and the mark are made.
 
     Args:
         sandbox: Where the agent will run.
         user: Name or number.
         workdir: Workspace; given to the user with all it holds.
         timeout_s: Seconds for all of it.
+        locked: Paths that become root's alone where they exist and are no link.
 
     Raises:
         AgentError: `agent.not_runnable` when the image does not allow it.
@@ -109,7 +116,7 @@ async def prepare_user(sandbox: Sandbox, user: str, workdir: str, timeout_s: flo
             hint="Use lower case letters, digits, '_' and '-', or a number.",
         )
     name = ROOT if user in {ROOT, "0"} else user
-    argv = ("sh", "-c", PROGRAM, "benchflow-user", name, workdir)
+    argv = ("sh", "-c", PROGRAM, "benchflow-user", name, workdir, *locked)
     return _read_answer(user, await sandbox.exec(Command(argv, timeout_s=timeout_s, workdir="/")))
 
 

@@ -84,6 +84,7 @@ async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> R
     after = replace(
         rollout, events=run.events, agent_log=run.log, agent_exit_code=run.exit_code, usage=run.usage
     )
+            locked=prepared.agent_context.locked,
     return with_failure(after, _turn_failure(prepared, run))
 
 

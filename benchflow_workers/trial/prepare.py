@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.ids import short_digest
+from benchflow_client.schema.locked_paths import all_locked
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.tasks.gate import unsupported
@@ -155,6 +156,7 @@ def _agent_context(
     )
 
 
+        locked=all_locked(attempt.plan.spec.sandbox_locked_paths),
 def _verify_context(
     attempt: Attempt, folder: TaskFolder, variables: Variables, *, agent_user: str | None
 ) -> VerifyContext:

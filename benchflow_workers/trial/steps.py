@@ -60,7 +60,11 @@ async def begin_step(step: PreparedStep, sandbox: Sandbox, *, is_first: bool) ->
     user = prepared.agent_context.user if prepared.agent.runs_as_user else ROOT
     if user != ROOT:
         await prepare_user(
-            sandbox, user, workdir=sandbox.workdir, timeout_s=prepared.verify_context.setup_timeout_s
+            sandbox,
+            user,
+            workdir=sandbox.workdir,
+            timeout_s=prepared.verify_context.setup_timeout_s,
+            locked=prepared.agent_context.locked,
         )
     if step.workdir is not None and (step.workdir / SETUP_SCRIPT).is_file():
         await _set_up(step, sandbox, user)

@@ -9,50 +9,32 @@ from __future__ import annotations
 from typing import Final
 
 from benchflow_client.errors import SandboxError
+from benchflow_workers.agents.build_files import BUILD_SNAPSHOT, KEEP_BUILD_FILES
 from benchflow_workers.output import tail_text
 from benchflow_workers.sandbox.base import Command, Sandbox
 
-__all__ = ["BASELINE", "BUILD_FILES", "BUILD_SNAPSHOT", "RESTORE", "take_baseline"]
+__all__ = ["BASELINE", "RESTORE", "take_baseline"]
 
 BASELINE: Final = "/testbed_verify"
 """Copy of the workspace; one of the folders that are locked while the agent works."""
 
-BUILD_SNAPSHOT: Final = "/opt/benchflow/build-snapshot"
-"""Build configuration as it was. Below a folder of root's: in /tmp, where that is not sticky, it could be replaced."""
-
-BUILD_FILES: Final = (
-    "setup.py",
-    "pyproject.toml",
-    "setup.cfg",
-    "tox.ini",
-    "noxfile.py",
-    "hatch.toml",
-    "flit.ini",
-    "MANIFEST.in",
-    "requirements.txt",
-    "requirements-dev.txt",
-    "Makefile",
-)
-"""Files that installers and test tools run or obey; one that was absent is removed again."""
-
 TAKE: Final = f"""
 set -u
+{KEEP_BUILD_FILES}
 work=$1
-rm -rf {BASELINE} {BUILD_SNAPSHOT}
-mkdir -p {BASELINE} {BUILD_SNAPSHOT} && chmod 0700 {BASELINE} {BUILD_SNAPSHOT} || exit 97
+rm -rf {BASELINE}
+mkdir -p {BASELINE} && chmod 0700 {BASELINE} || exit 97
 cp -a "$work"/. {BASELINE}/ || exit 97
-for name in {" ".join(BUILD_FILES)}; do
-  if [ -f "$work/$name" ] && [ ! -L "$work/$name" ]; then cp -p "$work/$name" {BUILD_SNAPSHOT}/ || exit 97; fi
-done
-: >{BUILD_SNAPSHOT}/complete
+keep_build_files "$work" || exit 97
 """
 
 RESTORE: Final = f"""
-[ -f {BUILD_SNAPSHOT}/complete ] && [ -d {BASELINE} ] || fail restore
+[ -f {BUILD_SNAPSHOT}/absent ] && [ -d {BASELINE} ] || fail restore
 find "$real" -mindepth 1 -maxdepth 1 -exec rm -rf {{}} + && cp -a {BASELINE}/. "$real"/ || fail restore
-for name in {" ".join(BUILD_FILES)}; do
-  if [ -L "$real/$name" ] || [ -f "$real/$name" ]; then rm -f "$real/$name"; fi
-  if [ -f {BUILD_SNAPSHOT}/"$name" ]; then cp -p {BUILD_SNAPSHOT}/"$name" "$real/$name" || fail restore; fi
+while IFS= read -r name; do rm -f "$real/$name"; done <{BUILD_SNAPSHOT}/absent
+for file in {BUILD_SNAPSHOT}/*; do
+  case $file in */absent) continue ;; esac
+  if [ -f "$file" ]; then rm -rf "$real/${{file##*/}}" && cp -p "$file" "$real"/ || fail restore; fi
 done
 spared=$real
 """

@@ -32,6 +32,7 @@ EVERY_FIELD: dict[str, Any] = {
     "timeout_multiplier": 2.5,
     "agent_timeout_s": 60.0,
     "sandbox_user": "root",
+    "sandbox_locked_paths": ["/data", "/srv/answers.d"],
     "max_attempts": 2,
     "weight": 2.0,
     "priority": 7,

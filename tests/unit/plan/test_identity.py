@@ -87,6 +87,8 @@ def test_what_changes_no_score_changes_no_identity(plan: Planner, fields: dict[s
     [
         ({"timeout_multiplier": 2.0}, ["timeout_multiplier: 1.0 -> 2.0"]),
         ({"sandbox_user": "root"}, ["sandbox_user: agent -> root"]),
+        ({"sandbox_locked_paths": "/data"}, ["sandbox_locked_paths: – -> ['/data']"]),
+        ({"sandbox_locked_paths": "none"}, ["sandbox_locked_paths: – -> []"]),
         ({"tries": 2}, ["tries: 1 -> 2"]),
         ({"agent": ["oracle", "nop"]}, ["agent nop: – -> nop"]),
         ({"agent": "nop"}, ["agent oracle: oracle -> –", "agent nop: – -> nop"]),
@@ -160,6 +162,7 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     """A new field counts until somebody says here, and in `identity.py`, that it does not."""
     listed = EXPANDED | PACE | CAPS | NAMING | KEEPING
 
-    assert JobSpec.model_fields.keys() - listed == {"timeout_multiplier", "sandbox_user", "tries"}
+    counting = {"timeout_multiplier", "sandbox_user", "sandbox_locked_paths", "tries"}
+    assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
     assert AgentSpec.model_fields.keys() == {"name", "model", "env", "timeout_s"}
