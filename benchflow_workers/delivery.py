@@ -41,7 +41,7 @@ from benchflow_workers.trial.boundary import failure_of
 from benchflow_workers.trial.event_loop import run_to_end
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.trial.recorder import result_of, write_artifacts, write_attempt, write_config
-from benchflow_workers.trial.records import Attempt, Rollout, frozen_room
+from benchflow_workers.trial.records import Attempt, Rollout, captured_room, frozen_room
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.runner import run_attempt
 
@@ -149,7 +149,8 @@ class Deliveries:
             return self._run(execution, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.rmtree(frozen_room(folder), ignore_errors=True)
+            for room in (frozen_room(folder), captured_room(folder)):
+                shutil.rmtree(room, ignore_errors=True)
 
     def _run(self, execution: _Execution, folder: Path) -> Receipt | Answer:
         lease = execution.lease

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from benchflow_client.tasks.strategies import refusal
 
 _MAIN = "main"
 """The service every sandbox has."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _LISTS = frozenset({"allowlist", "denylist"})
 """Modes of the network that are lists of hosts."""
@@ -150,8 +153,12 @@ def _preparation(task: Task) -> Iterator[tuple[str, str]]:
     for index, command in enumerate(sandbox.setup_commands):
         path = f"sandbox.setup_commands[{index}]"
         yield from _service(task, f"{path}.service", command.service)
-        if command.capture_dir or command.capture_dir_b64_env or command.capture_dir_b64_env_file_var:
-            yield f"{path}.capture_dir", "folders are not captured by this version"
+        for key in ("capture_dir_b64_env", "capture_dir_b64_env_file_var"):
+            name = getattr(command, key)
+            if name is not None and command.capture_dir is None:
+                yield f"{path}.{key}", "capture_dir does not say what it is given"
+            elif name is not None and not _VARIABLE.fullmatch(name):
+                yield f"{path}.{key}", f"{name!r} is no name of a variable"
 
 
 def _verifier(task: Task) -> Iterator[tuple[str, str]]:

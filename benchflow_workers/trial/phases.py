@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
 from benchflow_workers.sandbox.services import SERVICE_LOGS_DIR, save_service_logs
 from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs
 from benchflow_workers.trial.boundary import Boundary, with_failure
+from benchflow_workers.trial.captured import Captured
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
 from benchflow_workers.trial.networks import enter_network
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
@@ -55,15 +56,24 @@ class Stopwatch:
             self.add({phase: time.monotonic() - start})
 
 
-async def set_up(prepared: Prepared, sandbox: Sandbox) -> None:
+async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGenerator[Captured, None]:
     """Run setup commands, wait for the healthcheck, make the agent's user (a step makes its own).
+
+    Args:
+        prepared: The rollout.
+        sandbox: Its sandbox.
+        folder: The attempt's on this host.
+
+    Yields:
+        What setup commands have left so far for what comes after them.
 
     Raises:
         SandboxError: `sandbox.start_failed` naming the step and the end of its output.
     """
     table = prepared.folder.task.config.sandbox
     await enter_network(prepared, sandbox, "setup")
-    await run_setup_commands(prepared, sandbox)
+    async for captured in run_setup_commands(prepared, sandbox, folder):
+        yield captured
     if table.healthcheck is not None:
         await until_healthy(table.healthcheck, sandbox)
     if prepared.folder.task.config.verifier.hardening.restore_workspace:

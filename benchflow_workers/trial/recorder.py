@@ -17,6 +17,7 @@ from benchflow_client.schema.trial import Outcome, StepResult, Timing, TrialResu
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import json_document, json_lines, plain_json, write_document
 from benchflow_client.store.layout import attempt_prefix, result_key
+from benchflow_workers.trial.captured import place_captured
 from benchflow_workers.trial.frozen import place_evidence
 from benchflow_workers.trial.records import STEPS_DIR, Attempt, Rollout, frozen_room
 from benchflow_workers.trial.redact import Redactor
@@ -142,6 +143,7 @@ def write_artifacts(
         _add_files(folder, result, rollout)
         for name in _OWN_DOCUMENTS:
             _clear(folder / name)
+        place_captured(folder)
         redactor.tree(folder)
         if rollout.frozen is not None:
             place_evidence(frozen_room(folder), folder)

@@ -124,6 +124,7 @@ class Rollout:
         seconds: Wall clock by phase.
         steps: What each begun step of a multi-step task came to, by name, in order.
         frozen: The workspace that was kept, in the folder `frozen_room` names; None = none.
+        secrets: Values found on the way that must not appear in anything that is written.
     """
 
     sandbox_id: str | None = None
@@ -138,8 +139,14 @@ class Rollout:
     seconds: Mapping[str, float] = field(default_factory=dict)
     steps: tuple[tuple[str, Rollout], ...] = ()
     frozen: FrozenWorkspace | None = None
+    secrets: frozenset[str] = frozenset()
 
 
 def frozen_room(folder: Path) -> Path:
     """Return the folder beside an attempt's in which nothing from a sandbox is put unseen."""
     return folder.with_name(f"{folder.name}.frozen")
+
+
+def captured_room(folder: Path) -> Path:
+    """Return the folder beside an attempt's for what its setup commands leave to be kept."""
+    return folder.with_name(f"{folder.name}.captured")

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchflow_workers.sandbox.base import Completed, Sandbox
 from benchflow_workers.trial import phases
 from benchflow_workers.trial.boundary import Boundary, with_failure
+from benchflow_workers.trial.captured import with_captured
 from benchflow_workers.trial.phases import PhaseObserver, Stopwatch
 from benchflow_workers.trial.prepare import Parts, prepare
 from benchflow_workers.trial.records import STEPS_DIR, Attempt, Prepared, PreparedStep, Rollout
@@ -57,7 +58,7 @@ async def run_attempt(
         finally:
             await _close(sandbox, attempt, parts.close_timeout_s)
     rollout = with_failure(rollout, opening.failure)
-    return replace(rollout, seconds=watch.seconds), prepared.secrets
+    return replace(rollout, seconds=watch.seconds), prepared.secrets | rollout.secrets
 
 
 async def _close(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> None:
@@ -92,9 +93,13 @@ class _Work:
 
 async def _in_sandbox(work: _Work, rollout: Rollout) -> Rollout:
     """The order of phases: set up, then one round, or one a step."""
+    prepared = work.prepared
     async with Boundary() as setting_up:
         with work.phase("setup", "agent_setup"):
-            await phases.set_up(work.prepared, work.sandbox)
+            async for captured in phases.set_up(work.prepared, work.sandbox, work.folder):
+                prepared = with_captured(work.prepared, captured)
+                rollout = replace(rollout, secrets=captured.secrets)
+    work = replace(work, prepared=prepared)
     rollout = with_failure(rollout, setting_up.failure)
     if setting_up.failure is None and work.prepared.steps:
         return await _all_steps(work, rollout)

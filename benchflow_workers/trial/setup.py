@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.task import Healthcheck, SetupCommand
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
 from benchflow_workers.sandbox.services import service_sandbox
+from benchflow_workers.trial.captured import Captured, capture
 from benchflow_workers.trial.records import Prepared
 
 __all__ = ["ending", "run_setup_commands", "tail", "until_healthy"]
@@ -18,27 +21,47 @@ __all__ = ["ending", "run_setup_commands", "tail", "until_healthy"]
 _TAIL_BYTES: Final = 2000
 
 
-async def run_setup_commands(prepared: Prepared, sandbox: Sandbox) -> None:
+async def run_setup_commands(
+    prepared: Prepared, sandbox: Sandbox, folder: Path
+) -> AsyncGenerator[Captured, None]:
     """Run the task's setup commands in order, each in its service and behind its lock where it names one.
+
+    Args:
+        prepared: The rollout.
+        sandbox: Its sandbox.
+        folder: The attempt's; beside it what commands capture is kept.
+
+    Yields:
+        After each command what there is for all that comes after it.
 
     Raises:
         SandboxError: `sandbox.start_failed` naming the command and the end of its output.
     """
     commands = prepared.folder.task.config.sandbox.setup_commands
-    for command, env in zip(commands, prepared.setup_env, strict=True):
+    captured = Captured()
+    for number, command in enumerate(commands, start=1):
+        env = captured.fill_in(prepared.setup_env[number - 1])
+        origin = service_sandbox(sandbox, command.service)
         async with AsyncExitStack() as stack:
             if command.host_lock is not None:
                 await stack.enter_async_context(prepared.host_locks.hold(command.host_lock))
-            done = await service_sandbox(sandbox, command.service).exec(
-                Command(
-                    ("sh", "-c", command.command),
-                    timeout_s=command.timeout_sec,
-                    user=ROOT if command.user is None else command.user,
-                    env=env,
-                    workdir=command.cwd,
-                )
-            )
-        _check(prepared, command, done)
+            if captured.files:
+                await origin.put(captured.files)
+            _check(prepared, command, await origin.exec(_command(command, env)))
+            captured = await capture(command, origin, captured, number=number, attempt_folder=folder)
+        yield captured
+    if captured.files:
+        await sandbox.put(captured.files)
+
+
+def _command(command: SetupCommand, env: Mapping[str, str]) -> Command:
+    return Command(
+        ("sh", "-c", command.command),
+        timeout_s=command.timeout_sec,
+        user=ROOT if command.user is None else command.user,
+        env=env,
+        workdir=command.cwd,
+    )
 
 
 def _check(prepared: Prepared, command: SetupCommand, done: Completed) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchflow_client.errors import AgentError
-from benchflow_client.schema.task import Task
+from benchflow_client.schema.task import SetupCommand, Task
 from benchflow_workers.agents.tools import MCP_CONFIG, MCP_CONFIG_PATH, server_entry
 
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
@@ -28,7 +28,7 @@ class Variables:
         agent: For the agent.
         oracle: For the reference solution.
         verifier: For the tests.
-        setup: For each setup command, in order.
+        setup: For each setup command, in order; `${NAME}` where an earlier one captures NAME.
         mcp_servers: The tool servers by name, as the agent is told of them.
         secrets: Values that must not be written anywhere.
     """
@@ -58,16 +58,30 @@ def resolve_variables(task: Task, agent_env: tuple[str, ...], environ: Mapping[s
     oracle = resolve_templates(config.oracle.env, environ, place="solution.env")
     verifier = resolve_templates(config.verifier.env, environ, place="verifier.env")
     agent = resolve_agent_env(agent_env, environ)
-    setup = tuple(
-        resolve_templates(command.env, environ, place="environment.setup_commands.env")
-        for command in config.sandbox.setup_commands
-    )
+    setup = _resolve_setup(config.sandbox.setup_commands, environ)
     servers, of_servers = _resolve_servers(task, environ)
     if servers:
         agent = {MCP_CONFIG: MCP_CONFIG_PATH, **agent}
     tables = (sandbox, oracle, verifier, agent, *setup, *of_servers)
     secrets = secret_values(*tables, by_reference=agent_env, environ=environ)
     return Variables(sandbox, agent, oracle, verifier, setup, servers, secrets)
+
+
+def _resolve_setup(
+    commands: Sequence[SetupCommand], environ: Mapping[str, str]
+) -> tuple[Mapping[str, str], ...]:
+    """Return the variables of each setup command; what one captures stays a template for those after it."""
+    tables, known = [], dict(environ)
+    for command in commands:
+        tables.append(resolve_templates(command.env, known, place="environment.setup_commands.env"))
+        if command.capture_dir_b64_env is not None:
+            known[command.capture_dir_b64_env] = template(command.capture_dir_b64_env)
+    return tuple(tables)
+
+
+def template(name: str) -> str:
+    """Return the text that stands for the value of a variable."""
+    return f"${{{name}}}"
 
 
 def _resolve_servers(

@@ -81,9 +81,10 @@ def run(provider: SandboxProvider, kind: str, tmp_path: Path) -> Run:
         attempt = Attempt(plan, plan.trial(0), 1, 1, "box/1", utc_now())
         scratch = tmp_path / "scratch"
         scratch.mkdir()
-        rollout, _ = await run_attempt(attempt, parts, scratch, lambda phase: None)
-        result = result_of(attempt, rollout, Redactor())
-        write_attempt(store, result, rollout, folder=scratch, redactor=Redactor())
+        rollout, secrets = await run_attempt(attempt, parts, scratch, lambda phase: None)
+        redactor = Redactor(secrets)
+        result = result_of(attempt, rollout, redactor)
+        write_attempt(store, result, rollout, folder=scratch, redactor=redactor)
         return Ran(rollout, result, tmp_path / "store" / plan.job / attempt.folder)
 
     return run_one
@@ -101,6 +102,16 @@ async def test_agent_runs_as_the_tasks_user_behind_its_setup_commands(run: Run) 
 
     assert ran.rollout.agent_log == b"worker\n"
     assert ran.result.reward == 1.0, ran.said()
+
+
+async def test_what_setup_commands_leave_is_given_on_and_kept_unless_it_is_a_secret(run: Run) -> None:
+    ran = await run(TASKS / "setup-capture")
+
+    kept = ran.folder / "setup"
+    assert ran.result.reward == 1.0, ran.said()
+    assert {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()} == {"1/deep/note"}
+    assert (kept / "1/deep/note").read_text() == "first\n"
+    assert (ran.folder / "agent/oracle.txt").read_text() == "the door opens with [redacted]\n"
 
 
 async def test_artifacts_come_without_what_is_excluded_and_no_link_is_followed(run: Run) -> None:

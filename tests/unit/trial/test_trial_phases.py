@@ -43,6 +43,11 @@ async def opened(world: World) -> tuple[Prepared, ScriptedSandbox]:
     return prepared, await world.sandboxes.open(prepared.sandbox)
 
 
+async def set_up(prepared: Prepared, sandbox: ScriptedSandbox) -> None:
+    async for _ in phases.set_up(prepared, sandbox, Path("/nonexistent/attempt")):
+        pass
+
+
 def lines(sandboxes: ScriptedSandboxes) -> list[str]:
     return [command.argv[-1] for command in sandboxes.commands]
 
@@ -51,7 +56,7 @@ async def test_setup_commands_run_in_order_as_the_task_says(make: MakeWorld) -> 
     world = make(toml=SETUP)
     prepared, sandbox = await opened(world)
 
-    await phases.set_up(prepared, sandbox)
+    await set_up(prepared, sandbox)
 
     first, second = world.sandboxes.commands
     assert first.argv == ("sh", "-c", "make first")
@@ -70,7 +75,7 @@ async def test_setup_command_that_fails_ends_the_trial_with_its_last_words(make:
     prepared, sandbox = await opened(world)
 
     with pytest.raises(SandboxError) as caught:
-        await phases.set_up(prepared, sandbox)
+        await set_up(prepared, sandbox)
 
     assert caught.value.code == "sandbox.start_failed"
     assert "'make first' of task 'fix-build' ended with exit code 3" in caught.value.message
@@ -85,7 +90,7 @@ async def test_setup_command_that_does_not_end_is_told_apart(make: MakeWorld) ->
     prepared, sandbox = await opened(world)
 
     with pytest.raises(SandboxError, match=r"did not end within 0\.02 s"):
-        await phases.set_up(prepared, sandbox)
+        await set_up(prepared, sandbox)
 
 
 async def test_agent_gets_its_user_and_root_needs_none(make: MakeWorld) -> None:
@@ -93,8 +98,8 @@ async def test_agent_gets_its_user_and_root_needs_none(make: MakeWorld) -> None:
     world.sandboxes.on("benchflow-user", completed(0, b"benchflow-user:1000:1000:/home/agent\n"))
     prepared, sandbox = await opened(world)
 
-    await phases.set_up(prepared, sandbox)
-    await phases.set_up(replace(prepared, agent=TurnAgent()), sandbox)
+    await set_up(prepared, sandbox)
+    await set_up(replace(prepared, agent=TurnAgent()), sandbox)
 
     assert len(world.sandboxes.commands) == 1
     assert "agent" in world.sandboxes.commands[0].argv
@@ -105,7 +110,7 @@ async def test_healthcheck_is_asked_until_it_succeeds(make: MakeWorld) -> None:
     world.sandboxes.on("curl", completed(1), then=lambda: world.sandboxes.on("curl", completed(0)))
     prepared, sandbox = await opened(world)
 
-    await phases.set_up(prepared, sandbox)
+    await set_up(prepared, sandbox)
 
     assert lines(world.sandboxes) == ["curl up", "curl up"]
 
@@ -116,7 +121,7 @@ async def test_healthcheck_that_keeps_failing_ends_the_trial(make: MakeWorld) ->
     prepared, sandbox = await opened(world)
 
     with pytest.raises(SandboxError) as caught:
-        await phases.set_up(prepared, sandbox)
+        await set_up(prepared, sandbox)
 
     assert caught.value.code == "sandbox.start_failed"
     assert caught.value.message == "The healthcheck 'curl up' failed 2 times.\nconnection refused"
@@ -136,7 +141,7 @@ async def test_failures_in_the_start_period_do_not_count(make: MakeWorld) -> Non
     world.sandboxes.on("curl", completed(1), then=begin)
     prepared, sandbox = await opened(world)
 
-    await phases.set_up(prepared, sandbox)
+    await set_up(prepared, sandbox)
 
     assert asked == 4
     assert len(world.sandboxes.commands) == 5
