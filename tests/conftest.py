@@ -44,6 +44,20 @@ def _docker_problem() -> str:
 
 
 @cache
+def _dockerd_problem() -> str:
+    """Return why no engine of a test's own can be started here; empty = one can."""
+    return "" if shutil.which("dockerd") is not None else "no dockerd on PATH"
+
+
+def _plugin_problem(name: str) -> str:
+    """Return why a plugin of the docker program cannot be used here; empty = it can."""
+    if shutil.which("docker") is None:
+        return "no docker command on PATH"
+    asked = subprocess.run(["docker", name, "version"], capture_output=True, timeout=30, check=False)
+    return "" if asked.returncode == 0 else f"no docker {name} plugin"
+
+
+@cache
 def _root_problem() -> str:
     """Return why tests for root cannot run here; empty = they can."""
     return "" if os.geteuid() == 0 else "needs to run as root"
@@ -66,6 +80,9 @@ def _rabbitmq_problem() -> str:
 PROBLEMS: dict[str, Callable[[], str]] = {
     "docker": _docker_problem,
     "root": _root_problem,
+    "dockerd": _dockerd_problem,
+    "compose": lambda: _plugin_problem("compose"),
+    "buildx": lambda: _plugin_problem("buildx"),
     "browser": _browser_problem,
     "rabbitmq": _rabbitmq_problem,
 }

@@ -62,6 +62,13 @@ FAILURES: dict[str, FailureKind] = {
     "sandbox.network_not_enforced": _kind(
         "network could not be restricted", "sandbox_setup", _INFRA, "bench doctor", is_retried=True
     ),
+    "sandbox.network_exhausted": _kind(
+        "no network left for services",
+        "sandbox_setup",
+        _INFRA,
+        'lower --concurrency, or widen "default-address-pools" of the engine',
+        is_retried=True,
+    ),
     "sandbox.start_failed": _kind("sandbox did not start", "sandbox_setup", _INFRA, _RETRY, is_retried=True),
     "sandbox.transfer_failed": _kind(
         "files could not be moved", "infra_failure", _INFRA, _RETRY, is_retried=True

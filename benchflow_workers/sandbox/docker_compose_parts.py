@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ VOLUME: Final = "volume:"
 """Before the name of a volume, where sandboxes are listed."""
 
 POOL_WAITS_S: Final = (2.0, 5.0, 10.0, 20.0)
-"""Waits for a free network: those of other trials go away with them."""
+"""Waits for a free network: those of other trials go away with them. Each is up to half shorter or longer,
+so that trials which met the limit together do not ask together again."""
 
 _POOL_PHRASES: Final = ("non-overlapping ipv4 address pool", "address pools have been fully subnetted")
 _NO_ADDRESS_OF_HOST: Final = {"com.docker.network.bridge.inhibit_ipv4": "true"}
@@ -43,7 +45,7 @@ async def make_network(
     service of the host would be in reach.
 
     Raises:
-        SandboxError: `sandbox.start_failed`: the engine has no free range of addresses left.
+        SandboxError: `sandbox.network_exhausted`: the engine has no free range of addresses left.
         EngineError: It refused for another reason.
     """
     body = {
@@ -62,7 +64,7 @@ async def make_network(
                 raise
             if wait_s is None:
                 raise _no_network_left(error) from error
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
         else:
             break
 
@@ -74,7 +76,7 @@ def is_pool_exhausted(message: str) -> bool:
 
 def _no_network_left(error: EngineError) -> SandboxError:
     return SandboxError(
-        "sandbox.start_failed",
+        "sandbox.network_exhausted",
         f"The Docker engine has no network left for the services of the task: {error.message}.",
         hint="Run fewer such trials at once, remove unused networks (docker network prune), or widen "
         '"default-address-pools" in /etc/docker/daemon.json.',
