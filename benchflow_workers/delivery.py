@@ -41,7 +41,7 @@ from benchflow_workers.trial.boundary import failure_of
 from benchflow_workers.trial.event_loop import run_to_end
 from benchflow_workers.trial.prepare import Parts
 from benchflow_workers.trial.recorder import result_of, write_artifacts, write_attempt, write_config
-from benchflow_workers.trial.records import Attempt, Rollout, captured_room, frozen_room
+from benchflow_workers.trial.records import Attempt, Rollout, captured_room, carried_room, frozen_room
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.runner import run_attempt
 
@@ -149,7 +149,7 @@ class Deliveries:
             return self._run(execution, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            for room in (frozen_room(folder), captured_room(folder)):
+            for room in (frozen_room(folder), carried_room(folder), captured_room(folder)):
                 shutil.rmtree(room, ignore_errors=True)
 
     def _run(self, execution: _Execution, folder: Path) -> Receipt | Answer:
@@ -211,7 +211,7 @@ class Deliveries:
             )
             result = result_of(execution.attempt, Rollout(failures=(failure_of(error),)), redactor)
         if self._wants_retry(execution, result) and self._give_back(
-            execution, Return.RETRY, Receipt.of(result)
+            execution, Return.RETRY, Receipt.of(result), wait_s=_asked_to_wait(result)
         ):
             self._admit(execution)
             return Answer.IGNORED
@@ -223,9 +223,11 @@ class Deliveries:
         is_left = execution.attempt.number < execution.header.max_attempts
         return is_left and any(FAILURES[failure.code].is_retried for failure in result.failures)
 
-    def _give_back(self, execution: _Execution, reason: Return, failed: Receipt | None = None) -> bool:
+    def _give_back(
+        self, execution: _Execution, reason: Return, failed: Receipt | None = None, *, wait_s: float = 0.0
+    ) -> bool:
         number = execution.attempt.number
-        delay_s = random.uniform(0.0, min(RETRY_CAP_S, RETRY_BASE_S * 2**number))
+        delay_s = wait_s + random.uniform(0.0, min(RETRY_CAP_S, RETRY_BASE_S * 2**number))
         if reason is Return.DRAIN:
             delay_s = 0.0
         try:
@@ -293,6 +295,11 @@ class Deliveries:
             attempt.trial.index, Outcome.CANCELLED.value, None, "", attempt.number, round(wall_s, 3),
             None, None, folder,
         )  # fmt: skip
+
+
+def _asked_to_wait(result: TrialResult) -> float:
+    """Return the seconds a provider asked to wait before another attempt; 0 = none did."""
+    return max((failure.retry_after_s or 0.0 for failure in result.failures), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox import base
 from benchflow_workers.sandbox.base import Capabilities, Command, Completed, SandboxRef, SandboxSpec, Upload
-from benchflow_workers.sandbox.process import Ended
+from benchflow_workers.sandbox.output import CappedOutput
 
 __all__ = ["ScriptedProcess", "ScriptedSandbox", "ScriptedSandboxes", "completed"]
 
@@ -127,6 +127,8 @@ class ScriptedProcess:
 
     def __init__(self, answer: Completed) -> None:
         self.written = b""
+        self.stderr = CappedOutput(base.OUTPUT_LIMIT_BYTES)
+        self.stderr.write(answer.stderr)
         self._answer = answer
         self._left = answer.stdout
 
@@ -140,9 +142,9 @@ class ScriptedProcess:
         self.written += data
         return True
 
-    async def wait(self) -> Ended:
-        """Return its end."""
-        return Ended(self._answer.exit_code, self._answer.stderr, self._answer.stderr_bytes)
+    async def wait(self) -> int:
+        """Return its exit code."""
+        return self._answer.exit_code
 
 
 class ScriptedSandbox:

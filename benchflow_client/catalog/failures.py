@@ -84,6 +84,31 @@ FAILURES: dict[str, FailureKind] = {
     ),
     "agent.timeout": _kind("agent ran out of time", "timeout", _AGENT, _LOGS),
     "agent.exited": _kind("agent ended with an error", "other", _AGENT, _LOGS),
+    "agent.idle": _kind("agent did nothing for too long", "idle_timeout", _AGENT, _LOGS, is_retried=True),
+    "agent.disconnected": _kind("agent broke off", "pipe_closed", _AGENT, _LOGS, is_retried=True),
+    "agent.no_handshake": _kind("agent did not get ready", "acp_error", _AGENT, _LOGS, is_retried=True),
+    "agent.protocol": _kind("agent answered with an error", "acp_error", _AGENT, _LOGS, is_retried=True),
+    "agent.silent": _kind(
+        "agent said and did nothing", "suspected_api_error", _SETUP, "check the agent's model and login"
+    ),
+    "agent.rate_limited": _kind(
+        "provider's rate limit",
+        "provider_rate_limit",
+        _INFRA,
+        "bench limits set provider:NAME · lower --concurrency",
+        is_retried=True,
+    ),
+    "agent.provider_failed": _kind(
+        "provider failed", "infra_failure", _INFRA, "run the job again", is_retried=True
+    ),
+    "agent.provider_auth": _kind(
+        "provider refused the credentials", "provider_auth", _SETUP, "check the keys on the workers"
+    ),
+    "agent.usage_limit": _kind(
+        "provider's usage limit is reached", "usage_limit", _SETUP, "raise the limit, or wait for its window"
+    ),
+    "agent.context_overflow": _kind("model's context is full", "provider_rejected", _AGENT, _LOGS),
+    "agent.rejected": _kind("provider rejected the request", "provider_rejected", _AGENT, _LOGS),
     "verifier.no_tests": _kind("task has no tests", "verifier_other", _TASK, "add tests/test.sh to {task}"),
     "verifier.no_reward": _kind("verifier wrote no reward", "verifier_failure", _TASK, _LOGS),
     "verifier.invalid_reward": _kind("reward is not valid", "verifier_failure", _TASK, _LOGS),
@@ -109,6 +134,15 @@ FAILURES: dict[str, FailureKind] = {
     ),
     "verifier.sandbox_lost": _kind(
         "sandbox died before a verdict", "verifier_infra", _INFRA, _RETRY, is_retried=True
+    ),
+    "verifier.separate_failed": _kind(
+        "the tests' own sandbox failed", "verifier_infra", _INFRA, _RETRY, is_retried=True
+    ),
+    "verifier.separate_unfit": _kind(
+        "the tests' own sandbox cannot be made",
+        "verifier_infra",
+        _TASK,
+        "fix verifier.sandbox or tests/Dockerfile of {task}",
     ),
     "store.write_failed": _kind(
         "results could not be stored",

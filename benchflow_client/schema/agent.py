@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from benchflow_client.schema.base import Record
 
+_ACP = "acp:"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -49,11 +51,26 @@ class AgentSpec(Record):
         description="Wall clock in seconds; None = as each task says.",
     )
 
+    idle_timeout_s: float = Field(
+        default=600.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Stop an agent that shows no sign of work for so many seconds; 0 = never.",
+    )
+    protocol: Literal["acp"] | None = Field(
+        default=None,
+        description="How the agent is talked to: acp = the Agent Client Protocol; None = as it is registered, "
+        "a script once for each prompt. `acp:PATH` as a name sets it.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        """Accept a bare name where a table is expected."""
-        return {"name": value} if isinstance(value, str) else value
+        """Accept a bare name where a table is expected, and `acp:PATH` for a path with its protocol."""
+        table = {"name": value} if isinstance(value, str) else value
+        if not isinstance(table, Mapping) or not isinstance(name := table.get("name"), str):
+            return table
+        return {**table, "name": name[len(_ACP) :], "protocol": "acp"} if name.startswith(_ACP) else table
 
     @field_validator("env")
     @classmethod
@@ -63,7 +80,7 @@ class AgentSpec(Record):
     @property
     def is_script(self) -> bool:
         """Whether the name is the path of a file rather than a registered name."""
-        return is_script_name(self.name)
+        return self.protocol is not None or is_script_name(self.name)
 
     @property
     def label(self) -> str:

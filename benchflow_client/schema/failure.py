@@ -29,6 +29,10 @@ class Failure(Document):
     hint: str = Field(default="", description="What to do; empty = the catalog's advice.")
     detail: str = Field(default="", description="Tail of the output that shows it, redacted; may be empty.")
 
+    retry_after_s: float | None = Field(
+        default=None, ge=0, description="Seconds a provider asks to wait; None = it did not say."
+    )
+
     @property
     def boundary(self) -> str:
         """Return the part that failed: the code's first word."""

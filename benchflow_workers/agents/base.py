@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.locked_paths import LOCKED_PATHS
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.trial import AgentUsage
@@ -40,6 +41,7 @@ class AgentContext:
         user: Who runs the agent.
         prompts: What it is told, in order, in one session; the first also stands in `INSTRUCTION_PATH`.
         locked: Paths that are root's alone while it works.
+        mcp_servers: Tool servers of the task by name, resolved; the same stand in a file of the sandbox.
     """
 
     task: Task
@@ -52,6 +54,7 @@ class AgentContext:
     user: str
     prompts: tuple[str, ...]
     locked: Sequence[str] = LOCKED_PATHS
+    mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class AgentRun:
         events: Trajectory, one JSON object per event.
         log: What it printed, raw; capped by the sandbox.
         usage: What it used, as far as known.
+        failures: What went wrong besides a deadline and a bad exit code, first cause first.
+        is_broken: The turn came to no end of its own, so what it left must not be scored.
     """
 
     exit_code: int | None
@@ -71,6 +76,8 @@ class AgentRun:
     events: Sequence[Mapping[str, Any]] = ()
     log: bytes = b""
     usage: AgentUsage = field(default_factory=AgentUsage)
+    failures: Sequence[Failure] = ()
+    is_broken: bool = False
 
 
 class Agent(Protocol):

@@ -40,4 +40,6 @@ def joined_runs(runs: Sequence[AgentRun]) -> AgentRun:
         events=[event for run in runs for event in run.events],
         log=b"".join(run.log for run in runs),
         usage=total_usage([run.usage for run in runs]),
+        failures=[failure for run in runs for failure in run.failures],
+        is_broken=any(run.is_broken for run in runs),
     )

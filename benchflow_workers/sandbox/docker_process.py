@@ -7,7 +7,7 @@ import struct
 
 from benchflow_workers.sandbox.docker_exec import DockerExec
 from benchflow_workers.sandbox.output import CappedOutput
-from benchflow_workers.sandbox.process import END_GRACE_S, STDERR_LIMIT_BYTES, Ended
+from benchflow_workers.sandbox.process import END_GRACE_S, STDERR_LIMIT_BYTES
 
 _HEADER = struct.Struct(">BxxxL")
 _CHUNK_BYTES = 1 << 16
@@ -23,6 +23,9 @@ class DockerProcess:
         execution: The command; created, not started.
         reader: Frames of the command's output.
         writer: Its standard input.
+
+    Attributes:
+        stderr: What it wrote to standard error so far.
     """
 
     def __init__(
@@ -32,7 +35,7 @@ class DockerProcess:
         self._reader = reader
         self._writer = writer
         self._writing = asyncio.Lock()
-        self._errors = CappedOutput(STDERR_LIMIT_BYTES)
+        self.stderr = CappedOutput(STDERR_LIMIT_BYTES)
         self._stream, self._left = 0, 0  # of the frame that is being read
         self._is_over = False
 
@@ -42,7 +45,7 @@ class DockerProcess:
             part = await self._next()
             if self._stream != _STDERR:
                 return part
-            self._errors.write(part)
+            self.stderr.write(part)
         return b""
 
     async def _next(self) -> bytes:
@@ -85,7 +88,7 @@ class DockerProcess:
             return False
         return not self._writer.is_closing()
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> int:
         """Wait for the program's end; see the contract."""
         while await self.read():
             pass
@@ -93,4 +96,4 @@ class DockerProcess:
         while (code := await self._execution.exit_code()) is None:
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _LOOK_S)
-        return Ended(code, self._errors.kept(), self._errors.total_bytes)
+        return code

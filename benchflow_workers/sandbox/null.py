@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import Capabilities, Command, Completed, SandboxRef, SandboxSpec, Upload
-from benchflow_workers.sandbox.process import Ended
+from benchflow_workers.sandbox.output import CappedOutput
 
 __all__ = ["NullOptions", "NullSandbox", "NullSandboxes"]
 
@@ -31,6 +31,9 @@ class NullOptions:
 class NullProcess:
     """A program that ended well before it said anything."""
 
+    def __init__(self) -> None:
+        self.stderr = CappedOutput(0)
+
     async def read(self) -> bytes:
         """Return that there is no output."""
         return b""
@@ -40,9 +43,9 @@ class NullProcess:
         del data
         return False
 
-    async def wait(self) -> Ended:
-        """Return its end."""
-        return Ended(exit_code=0, stderr=b"", stderr_bytes=0)
+    async def wait(self) -> int:
+        """Return that it ended well."""
+        return 0
 
 
 class NullSandbox:

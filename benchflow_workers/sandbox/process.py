@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from benchflow_workers.sandbox.output import CappedOutput
 
 STDERR_LIMIT_BYTES = 1 << 20
 """Bytes kept of what such a program writes to standard error, half from its start, half from its end."""
@@ -12,27 +13,17 @@ END_GRACE_S = 0.5
 """How long output is waited for after the end of a program whose children still hold its pipe."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended.
-
-    Attributes:
-        exit_code: As `Completed.exit_code`.
-        stderr: Kept bytes of standard error, raw.
-        stderr_bytes: Bytes it wrote to standard error in all.
-    """
-
-    exit_code: int
-    stderr: bytes
-    stderr_bytes: int
-
-
 class Process(Protocol):
     """A running program; made by `Sandbox.attach`, whose block bounds its life.
 
     One task reads and any number of tasks write. All methods may raise `SandboxError`
     as the sandbox's do.
     """
+
+    @property
+    def stderr(self) -> CappedOutput:
+        """What it wrote to standard error so far, as far as it was read while standard output was."""
+        ...
 
     async def read(self) -> bytes:
         """Return the next bytes of standard output as they come; empty = there will be no more.
@@ -50,6 +41,9 @@ class Process(Protocol):
         """
         ...
 
-    async def wait(self) -> Ended:
-        """Wait for the program's end, for as long as it takes; what is left of its output is dropped."""
+    async def wait(self) -> int:
+        """Wait for the program's end, for as long as it takes, and return its exit code, as of a command.
+
+        What is left of its output is dropped.
+        """
         ...

@@ -17,11 +17,11 @@ from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
 from benchflow_workers.sandbox.services import SERVICE_LOGS_DIR, save_service_logs
-from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs
+from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs, collect_tests
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.captured import Captured
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
-from benchflow_workers.trial.networks import enter_network
+from benchflow_workers.trial.networks import enter_network, keep_refusals
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout, frozen_room
 from benchflow_workers.trial.redact import Redactor
@@ -31,7 +31,7 @@ from benchflow_workers.verifiers.harden_baseline import take_baseline
 
 _TAIL_BYTES = 2000
 
-_EVENTS_LIMIT_BYTES = 64 << 20
+EVENTS_LIMIT_BYTES = 64 << 20
 """Bytes of an agent's own events that are read; the file is kept whole, but a worker has many slots."""
 
 
@@ -84,18 +84,27 @@ async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGen
             prepared.agent_context.user,
             workdir=sandbox.workdir,
             timeout_s=prepared.verify_context.setup_timeout_s,
+            locked=prepared.agent_context.locked,
         )
 
 
 async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> Rollout:
-    """Let the agent take its turn; a deadline or a bad exit is recorded and does not end the trial."""
+    """Let the agent take its turn; a deadline or a bad exit is recorded and does not end the trial.
+
+    Where the turn broke off the rollout says so: then nothing of it may be scored.
+    """
     await enter_network(prepared, sandbox, "agent")
     run = await prepared.agent.run(sandbox, prepared.agent_context)
     after = replace(
-        rollout, events=run.events, agent_log=run.log, agent_exit_code=run.exit_code, usage=run.usage
+        rollout,
+        events=run.events,
+        agent_log=run.log,
+        agent_exit_code=run.exit_code,
+        usage=run.usage,
+        failures=(*rollout.failures, *run.failures),
+        is_broken=run.is_broken,
     )
-            locked=prepared.agent_context.locked,
-    return with_failure(after, _turn_failure(prepared, run))
+    return after if run.failures else with_failure(after, _turn_failure(prepared, run))
 
 
 async def keep_workspace(prepared: Prepared, sandbox: Sandbox, rollout: Rollout, folder: Path) -> Rollout:
@@ -131,21 +140,40 @@ async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[s
         SandboxError: The sandbox is lost, or what the tests left cannot be copied.
     """
     config = prepared.folder.task.config
-    warnings = await collect_logs(sandbox, folder, judged_in=config.verifier.service)
-    await save_service_logs(sandbox, folder / SERVICE_LOGS_DIR)
-    return warnings + await collect_artifacts(sandbox, config.artifacts, folder / "artifacts")
+    try:
+        warnings = await collect_logs(sandbox, folder, judged_in=config.verifier.service)
+        await save_service_logs(sandbox, folder / SERVICE_LOGS_DIR)
+        return warnings + await collect_artifacts(sandbox, config.artifacts, folder / "artifacts")
+    finally:
+        keep_refusals(prepared, sandbox, folder)  # last: a sandbox cannot write its own
+
+
+async def collect_verdict(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[str, ...]:
+    """Copy what the tests left in a sandbox of their own; what the agent's had in that place goes.
+
+    Returns:
+        What could not be copied whole, as sentences.
+
+    Raises:
+        SandboxError: The sandbox is lost, or what the tests left cannot be copied.
+    """
+    del prepared
+    return await collect_tests(sandbox, folder)
 
 
 def with_events(rollout: Rollout, folder: Path) -> Rollout:
-    """Return the rollout with the events the agent wrote into its log folder, if it did."""
+    """Return the rollout with the events the agent wrote into its log folder since they were last read."""
     file = folder / EVENTS_PATH.removeprefix("/logs/")
     if not file.is_file() or file.is_symlink():
         return rollout
     with file.open("rb") as stream:
-        events = parse_events(stream.read(_EVENTS_LIMIT_BYTES))
+        written = parse_events(stream.read(EVENTS_LIMIT_BYTES))
+    events = written[rollout.n_events_read :]
     tool_calls = sum(event.get("type") == "tool_call" for event in events)
     usage = rollout.usage.model_copy(update={"n_tool_calls": rollout.usage.n_tool_calls + tool_calls})
-    return replace(rollout, events=(*rollout.events, *events), usage=usage)
+    return replace(
+        rollout, events=(*rollout.events, *events), usage=usage, n_events_read=len(written)
+    )
 
 
 def judge(prepared: Prepared, tests: Completed, rollout: Rollout, folder: Path) -> Rollout:
@@ -202,10 +230,12 @@ PhaseObserver = Callable[[str], object]
 """Told the name of each phase as it begins; must not raise and not block."""
 
 __all__ = [
+    "EVENTS_LIMIT_BYTES",
     "PhaseObserver",
     "Stopwatch",
     "close",
     "collect",
+    "collect_verdict",
     "judge",
     "keep_workspace",
     "run_tests",

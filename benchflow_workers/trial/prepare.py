@@ -12,17 +12,21 @@ from benchflow_client.schema.locked_paths import all_locked
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.tasks.gate import unsupported
+from benchflow_client.tasks.separate import as_run
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
+from benchflow_workers.agents.registry import kind_of
 from benchflow_workers.agents.tools import tool_uploads
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
+from benchflow_workers.trial.cast import with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
-from benchflow_workers.trial.networks import with_network, with_step_networks
+from benchflow_workers.trial.networks import network_variables, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.restored import RestoredTurn
+from benchflow_workers.trial.separate import with_separate
 from benchflow_workers.trial.step_folders import step_folder
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
@@ -71,14 +75,16 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     """
     provider = parts.provider(attempt.plan.sandbox)
     folder = parts.bundles.task(attempt.trial.task)
+    folder = replace(folder, task=as_run(folder.task, attempt.plan.spec))
     _check_supported(folder.task, provider)
     steps = step_tables(folder.task.config)
     if not steps:
         is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
         is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
-        whole = _resolve(attempt, parts, folder, provider)
+        whole = with_turns(_resolve(attempt, parts, folder, provider), attempt, parts.agent, parts.environ)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
-        return replace(whole, sandbox=sandbox, is_frozen_after=is_frozen)
+        ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen)
+        return with_separate(ready, attempt.plan.spec, parts.environ)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
     done = with_step_networks(done)
     first = done[0].prepared
@@ -130,7 +136,7 @@ def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: Sandb
 def _agent(attempt: Attempt, parts: Parts) -> Agent:
     """Return who takes the turn: the agent, or what puts back the workspace it left in another job."""
     spec, regrade = attempt.trial.agent.spec, attempt.plan.regrade
-    agent = parts.agent("script" if spec.is_script else spec.name)
+    agent = parts.agent(kind_of(spec))
     kept = None if regrade is None else regrade.of(attempt.trial.index)
     if regrade is None or kept is None:
         return agent
@@ -146,17 +152,18 @@ def _agent_context(
         task_dir=folder.path,
         spec=spec,
         script=parts.bundles.script(attempt.trial.agent),
-        env=variables.agent,
-        oracle_env=variables.oracle,
+        env={**variables.agent, **network_variables(folder.task.config)},
+        oracle_env={**variables.oracle, **network_variables(folder.task.config)},
         timeout_s=scaled(
             spec.timeout_s or folder.task.config.agent.timeout_sec, attempt.plan.spec.timeout_multiplier
         ),
         user=user,
+        locked=all_locked(attempt.plan.spec.sandbox_locked_paths),
         prompts=(base_prompt(folder.task),),
+        mcp_servers=variables.mcp_servers,
     )
 
 
-        locked=all_locked(attempt.plan.spec.sandbox_locked_paths),
 def _verify_context(
     attempt: Attempt, folder: TaskFolder, variables: Variables, *, agent_user: str | None
 ) -> VerifyContext:

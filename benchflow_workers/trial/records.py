@@ -10,12 +10,16 @@ from typing import Any
 
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.plan import Plan, PlannedTrial
+from benchflow_client.schema.separate import SeparateRecord
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable
 from benchflow_client.schema.trial import AgentUsage, FrozenWorkspace
+from benchflow_client.schema.turns import SessionResult
 from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
+from benchflow_workers.trial.carry import Carried
 from benchflow_workers.trial.host_locks import HostLocks
+from benchflow_workers.trial.session import Session
 from benchflow_workers.verifiers.base import Verifier, VerifyContext
 
 STEPS_DIR = "steps"
@@ -60,6 +64,38 @@ class TaskFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class Separate:
+    """A sandbox of the tests' own, resolved before any sandbox exists.
+
+    Attributes:
+        sandbox: What is asked of the provider; the workspace is where the agent's turns out to be.
+        image_source: Key or file its image comes from, for people.
+        includes: Paths that are carried into it besides workspace and artifacts.
+    """
+
+    sandbox: SandboxSpec
+    image_source: str
+    includes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What the tests' own sandbox is given of the agent's.
+
+    Attributes:
+        workdir: The agent's workspace.
+        carried: Its work on this host; None = it is too much.
+        too_much: Which limit it passed, as the end of a sentence; empty = none.
+        writes: Files the agent wrote elsewhere, and how many; None = not known.
+    """
+
+    workdir: str
+    carried: Carried | None
+    too_much: str
+    writes: tuple[tuple[str, ...], int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """Everything a rollout needs, resolved before any sandbox exists.
 
@@ -76,6 +112,8 @@ class Prepared:
         secrets: Values that must not appear in anything that is written.
         steps: The steps of a multi-step task, in order; empty = one turn, one verdict.
         is_frozen_after: The workspace is kept as the agent leaves it.
+        sessions: The sessions that scenes are played in, in order; empty = the agent takes one turn.
+        separate: The tests' own sandbox; None = they run in the agent's.
     """
 
     folder: TaskFolder
@@ -90,6 +128,24 @@ class Prepared:
     secrets: frozenset[str]
     steps: tuple[PreparedStep, ...] = ()
     is_frozen_after: bool = False
+    sessions: tuple[Session, ...] = ()
+    separate: Separate | None = None
+
+    @property
+    def all_cpus(self) -> float | None:
+        """Return the cores of the larger of the rollout's sandboxes: there is one at a time; None = no limit."""
+        needs = [spec.all_cpus for spec in self._sandboxes]
+        return None if None in needs else max(need for need in needs if need is not None)
+
+    @property
+    def all_memory_mb(self) -> int | None:
+        """Return the memory of the larger of the rollout's sandboxes, in MiB; None = no limit."""
+        needs = [spec.all_memory_mb for spec in self._sandboxes]
+        return None if None in needs else max(need for need in needs if need is not None)
+
+    @property
+    def _sandboxes(self) -> tuple[SandboxSpec, ...]:
+        return (self.sandbox,) if self.separate is None else (self.sandbox, self.separate.sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +180,16 @@ class Rollout:
         seconds: Wall clock by phase.
         steps: What each begun step of a multi-step task came to, by name, in order.
         frozen: The workspace that was kept, in the folder `frozen_room` names; None = none.
+        sessions: What each begun session of several came to, in order.
+        n_events_read: Events of the agent's own file that are among `events` already.
+        handover: What waits for the tests' own sandbox, in the folder `carried_room` names; None = nothing.
+        separate: What became of that sandbox; None = there was none.
         secrets: Values found on the way that must not appear in anything that is written.
+        is_broken: The agent's turn broke off, so that no tests are run.
     """
 
     sandbox_id: str | None = None
+    is_broken: bool = False
     failures: tuple[Failure, ...] = ()
     rewards: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
@@ -139,12 +201,21 @@ class Rollout:
     seconds: Mapping[str, float] = field(default_factory=dict)
     steps: tuple[tuple[str, Rollout], ...] = ()
     frozen: FrozenWorkspace | None = None
+    sessions: tuple[SessionResult, ...] = ()
+    n_events_read: int = 0
+    handover: Handover | None = None
+    separate: SeparateRecord | None = None
     secrets: frozenset[str] = frozenset()
 
 
 def frozen_room(folder: Path) -> Path:
     """Return the folder beside an attempt's in which nothing from a sandbox is put unseen."""
     return folder.with_name(f"{folder.name}.frozen")
+
+
+def carried_room(folder: Path) -> Path:
+    """Return the folder beside an attempt's that holds an agent's work on its way to the tests."""
+    return folder.with_name(f"{folder.name}.carried")
 
 
 def captured_room(folder: Path) -> Path:

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.separate import SeparateStatus
 from benchflow_workers.sandbox.base import Completed, Sandbox
-from benchflow_workers.trial import phases
+from benchflow_workers.trial import phases, separate
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.captured import with_captured
+from benchflow_workers.trial.carry import Load
 from benchflow_workers.trial.phases import PhaseObserver, Stopwatch
 from benchflow_workers.trial.prepare import Parts, prepare
-from benchflow_workers.trial.records import STEPS_DIR, Attempt, Prepared, PreparedStep, Rollout
+from benchflow_workers.trial.records import (
+    STEPS_DIR,
+    Attempt,
+    Handover,
+    Prepared,
+    PreparedStep,
+    Rollout,
+    carried_room,
+)
 from benchflow_workers.trial.steps import begin_step, combined, is_passed
+from benchflow_workers.trial.turns import ended_well, play, with_rest_unplayed
 
 logger = logging.getLogger(__name__)
+
+Collect = Callable[[Prepared, Sandbox, Path], Awaitable[tuple[str, ...]]]
+"""Copies what is to be kept out of a sandbox; returns what could not be copied whole."""
 
 
 async def run_attempt(
@@ -47,22 +63,24 @@ async def run_attempt(
             prepared = prepare(attempt, parts)
     if preparing.failure is not None:
         return replace(with_failure(rollout, preparing.failure), seconds=watch.seconds), frozenset()
-    wanted = prepared.sandbox
-    async with Boundary() as opening, parts.capacity.hold(wanted.all_cpus, wanted.all_memory_mb):
+    async with Boundary() as opening, parts.capacity.hold(prepared.all_cpus, prepared.all_memory_mb):
         observe("building")
         with watch.time("environment_setup"):
-            sandbox = await prepared.provider.open(wanted)
+            sandbox = await prepared.provider.open(prepared.sandbox)
         rollout = replace(rollout, sandbox_id=sandbox.id)
+        work = _Work(prepared, sandbox, folder, watch, observe, partial(_close, attempt, parts))
         try:
-            rollout = await _in_sandbox(_Work(prepared, sandbox, folder, watch, observe), rollout)
+            rollout = await _in_sandbox(work, rollout)
         finally:
-            await _close(sandbox, attempt, parts.close_timeout_s)
+            await work.close(sandbox)
+        if rollout.handover is not None:
+            rollout = await _in_own_sandbox(work, rollout, rollout.handover)
     rollout = with_failure(rollout, opening.failure)
     return replace(rollout, seconds=watch.seconds), prepared.secrets | rollout.secrets
 
 
-async def _close(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> None:
-    if not await phases.close(sandbox, timeout_s=timeout_s):
+async def _close(attempt: Attempt, parts: Parts, sandbox: Sandbox) -> None:
+    if not await phases.close(sandbox, timeout_s=parts.close_timeout_s):
         logger.warning(
             "sandbox %s was not removed in time; the reaper will", sandbox.id,
             extra={"action": "sandbox_left", "trial": attempt.trial.id, "job": attempt.plan.job},
@@ -78,6 +96,7 @@ class _Work:
     folder: Path
     watch: Stopwatch
     observe: PhaseObserver
+    close: Callable[[Sandbox], Awaitable[None]]
 
     def within(self, step: PreparedStep) -> _Work:
         """Return the same for one step, with a folder and a stopwatch of its own."""
@@ -125,20 +144,52 @@ async def _all_steps(work: _Work, start: Rollout) -> Rollout:
     return combined(work.prepared, start, done)
 
 
+async def _act(work: _Work, rollout: Rollout) -> AsyncGenerator[Rollout, None]:
+    """The order of the agent's part: one turn, or the sessions of its scenes until one does not end well.
+
+    Yields what the trial has come to after each, so that nothing is lost of what went before a failure.
+    """
+    for session in work.prepared.sessions:
+        with work.phase("agent", "agent_execution"):
+            rollout = await play(work.prepared, session, work.sandbox, rollout)
+        yield rollout
+        if not ended_well(rollout):
+            yield with_rest_unplayed(rollout, work.prepared.sessions)
+            return
+    if not work.prepared.sessions:
+        with work.phase("agent", "agent_execution"):
+            rollout = await phases.take_turn(work.prepared, work.sandbox, rollout)
+        yield rollout
+
+
 async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:
     """The order of one round: agent, freeze, tests, collect, judge; what is not ready is collected only."""
     prepared, sandbox = work.prepared, work.sandbox
+    before: Load | None = None
     if is_ready:
         async with Boundary() as working:
-            with work.phase("agent", "agent_execution"):
-                rollout = await phases.take_turn(prepared, sandbox, rollout)
+            before = await separate.load_before(prepared, sandbox)
+            async for after in _act(work, rollout):
+                rollout = after
         rollout = with_failure(rollout, working.failure)
-        is_ready = working.failure is None
+        is_ready = working.failure is None and not rollout.is_broken
     if not prepared.provider.capabilities.runs_commands:
         return rollout
     if is_ready and prepared.is_frozen_after:
         with work.phase("freezing", "freeze"):
             rollout = await phases.keep_workspace(prepared, sandbox, rollout, work.folder)
+    if prepared.separate is not None:
+        rollout = await _handed_over(work, rollout, before if is_ready else None)
+    else:
+        rollout = await _judged(work, rollout, phases.collect, is_ready=is_ready)
+    async with Boundary() as reading:
+        rollout = phases.with_events(rollout, work.folder)
+    return with_failure(rollout, reading.failure)
+
+
+async def _judged(work: _Work, rollout: Rollout, collect: Collect, *, is_ready: bool = True) -> Rollout:
+    """The order of a verdict: tests, collect, judge; what is not ready is collected only."""
+    prepared, sandbox = work.prepared, work.sandbox
     tests: Completed | None = None
     if is_ready:
         async with Boundary(is_verifying=True) as verifying:
@@ -146,15 +197,68 @@ async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:
                 tests = await phases.run_tests(prepared, sandbox)
             rollout = replace(rollout, test_output=tests.stdout)
         rollout = with_failure(rollout, verifying.failure)
-    async with Boundary(is_verifying=True) as collecting:
-        with work.phase("collecting", "collect"):
-            warnings = await phases.collect(prepared, sandbox, work.folder)
-        rollout = replace(rollout, warnings=(*rollout.warnings, *warnings))
-        rollout = phases.with_events(rollout, work.folder)
+    rollout, collecting = await _collected(work, rollout, collect)
     if tests is None:
         return rollout
-    if collecting.failure is not None:
-        return with_failure(rollout, collecting.failure)
+    if collecting is not None:
+        return with_failure(rollout, collecting)
     async with Boundary(is_verifying=True) as judging:
         rollout = phases.judge(prepared, tests, rollout, work.folder)
     return with_failure(rollout, judging.failure)
+
+
+async def _collected(work: _Work, rollout: Rollout, collect: Collect) -> tuple[Rollout, Failure | None]:
+    async with Boundary(is_verifying=True) as collecting:
+        with work.phase("collecting", "collect"):
+            warnings = await collect(work.prepared, work.sandbox, work.folder)
+        rollout = replace(rollout, warnings=(*rollout.warnings, *warnings))
+    return rollout, collecting.failure
+
+
+async def _handed_over(work: _Work, rollout: Rollout, before: Load | None) -> Rollout:
+    """The end of the agent's sandbox where the tests have their own: stop, copy, collect."""
+    handover: Handover | None = None
+    if before is not None:
+        async with Boundary(is_verifying=True) as handing:
+            with work.phase("moving", "verifier_sandbox_transfer"):
+                room = carried_room(work.folder)
+                handover = await separate.hand_over(work.prepared, work.sandbox, room, before)
+        rollout = with_failure(rollout, handing.failure)
+        if handover is None:
+            rollout = separate.ended(work.prepared, rollout, "transfer_failed")
+    rollout, _ = await _collected(work, rollout, phases.collect)
+    return replace(rollout, handover=handover)
+
+
+async def _in_own_sandbox(work: _Work, rollout: Rollout, handover: Handover) -> Rollout:
+    """The order in the tests' own sandbox: open, fill, tests, collect, judge, close; the agent's is gone."""
+    prepared = work.prepared
+    if handover.too_much:
+        return separate.refused(prepared, rollout, handover)
+    with work.watch.time("verifier_sandbox_total"):
+        rollout, status, sandbox = await _tested_apart(work, rollout, handover)
+    timed = replace(rollout, seconds=work.watch.seconds)
+    return separate.ended(prepared, timed, status, handover=handover, sandbox=sandbox)
+
+
+async def _tested_apart(
+    work: _Work, rollout: Rollout, handover: Handover
+) -> tuple[Rollout, SeparateStatus, Sandbox | None]:
+    sandbox: Sandbox | None = None
+    async with Boundary(is_verifying=True) as opening:
+        with work.phase("building", "verifier_sandbox_setup"):
+            sandbox = await separate.open_separate(work.prepared, handover)
+    if sandbox is None:
+        return with_failure(rollout, opening.failure), "sandbox_failed", None
+    try:
+        async with Boundary(is_verifying=True) as filling:
+            with work.phase("moving", "verifier_sandbox_transfer"):
+                await separate.fill(work.prepared, sandbox, handover, carried_room(work.folder))
+        if filling.failure is not None:
+            return with_failure(rollout, filling.failure), "transfer_failed", sandbox
+        inner = replace(work, sandbox=sandbox, prepared=separate.in_own_sandbox(work.prepared))
+        rollout = await _judged(inner, rollout, phases.collect_verdict)
+    finally:
+        with work.phase("closing", "verifier_sandbox_teardown"):
+            await work.close(sandbox)
+    return rollout, "complete" if rollout.rewards is not None else "verifier_failed", sandbox

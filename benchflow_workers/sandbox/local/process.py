@@ -16,7 +16,7 @@ from benchflow_workers.sandbox.finishing import finish
 from benchflow_workers.sandbox.local.execution import Surroundings, answers_of, kill, read_end, request_of
 from benchflow_workers.sandbox.local.holder_client import Channel, Holder
 from benchflow_workers.sandbox.output import CappedOutput
-from benchflow_workers.sandbox.process import END_GRACE_S, STDERR_LIMIT_BYTES, Ended
+from benchflow_workers.sandbox.process import END_GRACE_S, STDERR_LIMIT_BYTES
 
 __all__ = ["LocalProcess", "attach"]
 
@@ -34,6 +34,9 @@ class LocalProcess:
         holder: First process of the sandbox.
         ending: The holder's answers, complete when the program ended.
         pipes: This side of standard input, output and error, in this order.
+
+    Attributes:
+        stderr: What it wrote to standard error so far.
     """
 
     def __init__(self, holder: Holder, ending: asyncio.Future[dict[str, Any]], pipes: Streams) -> None:
@@ -41,7 +44,7 @@ class LocalProcess:
         self._ending = ending
         self._stdin, self._stdout, self._stderr = pipes
         self._writing = asyncio.Lock()
-        self._errors = CappedOutput(STDERR_LIMIT_BYTES)
+        self.stderr = CappedOutput(STDERR_LIMIT_BYTES)
         self._is_over = False
         asyncio.get_running_loop().add_reader(self._stderr, self._read_error)
 
@@ -83,20 +86,20 @@ class LocalProcess:
                     return False
         return not left
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> int:
         """Wait for the program's end; see the contract."""
         while await self.read():
             pass
         await asyncio.wait({self._ending})
         code, reason = read_end(self._ending, self._holder)
         self._read_error()
-        self._errors.write(reason.encode("utf-8", "surrogateescape"))
-        return Ended(code, self._errors.kept(), self._errors.total_bytes)
+        self.stderr.write(reason.encode("utf-8", "surrogateescape"))
+        return code
 
     def _read_error(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self._stderr, _CHUNK_BYTES):
-                self._errors.write(part)
+                self.stderr.write(part)
             asyncio.get_running_loop().remove_reader(self._stderr)
 
     def close(self) -> None:

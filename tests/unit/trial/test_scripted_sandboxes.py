@@ -114,6 +114,6 @@ async def test_a_program_prints_what_its_rule_says_and_keeps_what_it_is_told() -
     async with sandbox.attach(command("talker")) as process:
         assert await process.write(b"one")
         assert (await process.read(), await process.read()) == (b"hello\n", b"")
-        assert (await process.wait()).exit_code == 3
+        assert (await process.wait(), process.stderr.kept()) == (3, b"bye")
 
     assert sandbox.attached[0].written == b"one"

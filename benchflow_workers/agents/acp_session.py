@@ -1,0 +1,264 @@
+"""One session with an agent over the Agent Client Protocol: handshake, prompts, deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from acp.connection import Connection, StreamDirection, StreamEvent
+from acp.exceptions import RequestError
+
+from benchflow_client import __version__
+from benchflow_client.schema.trial import AgentUsage
+from benchflow_workers.agents.acp_lines import LineTransport
+from benchflow_workers.agents.acp_trajectory import Trajectory
+from benchflow_workers.sandbox.output import CappedOutput
+from benchflow_workers.sandbox.process import Process
+
+__all__ = [
+    "AgentAnswerError",
+    "Ending",
+    "Limits",
+    "NoHandshakeError",
+    "Session",
+    "connected",
+    "open_session",
+]
+
+PROTOCOL_VERSION: Final = 1
+HANDSHAKE_S: Final = 60.0
+"""Seconds for each answer before the first prompt."""
+
+CANCEL_S: Final = 5.0
+"""Seconds an agent that was told to stop has for a clean end."""
+
+_ALLOWED: Final = ("allow_always", "allow_once")
+_METHOD_NOT_FOUND: Final = -32601
+
+
+class Ending(Enum):
+    """Why the answer to a prompt is not waited for any longer."""
+
+    ANSWERED = "answered"
+    WALL_CLOCK = "wall_clock_timeout"
+    IDLE = "idle_timeout"
+
+
+class AgentAnswerError(Exception):
+    """The agent answered a request with an error.
+
+    Attributes:
+        message: Its words.
+        data: What came with them, any JSON value.
+    """
+
+    def __init__(self, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class NoHandshakeError(Exception):
+    """The agent did not get ready in time.
+
+    Attributes:
+        method: The request it did not answer.
+    """
+
+    def __init__(self, method: str) -> None:
+        super().__init__(method)
+        self.method = method
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Attributes: deadline: End of the turn (monotonic seconds). idle_s: Seconds without a sign; None = any."""
+
+    deadline: float
+    idle_s: float | None
+
+
+@dataclass
+class Session:
+    """An agent that is ready for prompts.
+
+    Attributes:
+        connection: To the agent.
+        identity: The agent's name of the session.
+        agent_info: What it says it is.
+        usage: What it says it used, all prompts so far.
+    """
+
+    connection: Connection
+    identity: str
+    agent_info: Mapping[str, Any]
+    trajectory: Trajectory
+    usage: AgentUsage
+
+    async def prompt(self, text: str, limits: Limits) -> Ending:
+        """Give the agent a prompt and wait for its answer, or stop it at a limit.
+
+        Raises:
+            AgentAnswerError: The agent's error.
+            ConnectionError: The agent is gone.
+        """
+        self.trajectory.told(text)
+        content = [{"type": "text", "text": text}]
+        request = self.connection.send_request(
+            "session/prompt", {"sessionId": self.identity, "prompt": content}
+        )
+        asking = asyncio.ensure_future(request)
+        try:
+            ending = await self._wait(asking, limits)
+            if ending is not Ending.ANSWERED:
+                await self._cancel(asking)
+            elif isinstance(answer := asking.result(), Mapping):
+                self._answered(answer)
+        except RequestError as error:
+            raise AgentAnswerError(str(error), error.data) from error
+        finally:
+            asking.cancel()
+        return ending
+
+    async def _wait(self, asking: asyncio.Future[Any], limits: Limits) -> Ending:
+        while not asking.done():
+            now = time.monotonic()
+            until = limits.deadline
+            if limits.idle_s is not None:
+                until = min(until, self.trajectory.idle_since(limits.idle_s))
+            if now >= until:
+                return Ending.WALL_CLOCK if now >= limits.deadline else Ending.IDLE
+            await asyncio.wait({asking}, timeout=until - now)
+        return Ending.ANSWERED
+
+    async def _cancel(self, asking: asyncio.Future[Any]) -> None:
+        """Tell the agent to stop, and give it a moment."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(CANCEL_S):
+                await self.connection.send_notification("session/cancel", {"sessionId": self.identity})
+                await asyncio.wait({asking})
+        if asking.done():
+            asking.exception()  # seen: how an agent that was stopped ends tells nothing
+
+    def _answered(self, answer: Mapping[str, Any]) -> None:
+        self.trajectory.mark({"type": "turn_end", "stop_reason": str(answer.get("stopReason"))})
+        usage = answer.get("usage")
+        if isinstance(usage, Mapping):
+            counts = {name: _count(usage.get(key)) for name, key in _USAGE_KEYS.items()}
+            self.usage = self.usage.model_copy(update={**counts, "usage_source": "agent_native_acp"})
+
+
+_USAGE_KEYS: Final = {
+    "n_input_tokens": "inputTokens",
+    "n_output_tokens": "outputTokens",
+    "total_tokens": "totalTokens",
+}
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+async def open_session(
+    connection: Connection, trajectory: Trajectory, *, cwd: str, servers: Sequence[Mapping[str, Any]]
+) -> Session:
+    """Shake hands and open a session.
+
+    Args:
+        connection: To the agent; made by `connected`.
+        trajectory: Where events go.
+        cwd: Absolute workspace.
+        servers: Tool servers, as the protocol has them.
+
+    Raises:
+        NoHandshakeError: An answer did not come in time.
+        AgentAnswerError: The agent's error.
+        ConnectionError: The agent is gone.
+    """
+    ready = await _ask(
+        connection,
+        "initialize",
+        {
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+            "clientInfo": {"name": "benchflow", "version": __version__},
+        },
+    )
+    opened = await _ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)})
+    info = ready.get("agentInfo")
+    return Session(
+        connection=connection,
+        identity=str(opened.get("sessionId")),
+        agent_info=info if isinstance(info, Mapping) else {},
+        trajectory=trajectory,
+        usage=AgentUsage(),
+    )
+
+
+async def _ask(connection: Connection, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        async with asyncio.timeout(HANDSHAKE_S):
+            answer = await connection.send_request(method, dict(params))
+    except TimeoutError as error:
+        raise NoHandshakeError(method) from error
+    except RequestError as error:
+        raise AgentAnswerError(str(error), error.data) from error
+    if not isinstance(answer, Mapping):
+        raise AgentAnswerError(f"{method} was answered with {type(answer).__name__}, not with an object")
+    return answer
+
+
+@asynccontextmanager
+async def connected(
+    process: Process, noise: CappedOutput, trajectory: Trajectory
+) -> AsyncGenerator[Connection, None]:
+    """Yield a connection to an agent whose updates are recorded and whose requests are answered.
+
+    Args:
+        process: The agent.
+        noise: Takes every line that is no message.
+        trajectory: Where events go.
+    """
+
+    def observe(event: StreamEvent) -> None:
+        # Observers are called in the order of the messages; answers need not be.
+        if event.direction is StreamDirection.INCOMING and event.message.get("method") == "session/update":
+            params = event.message.get("params")
+            update = params.get("update") if isinstance(params, Mapping) else None
+            if isinstance(update, Mapping):
+                trajectory.update(update)
+
+    async def answer(method: str, params: Any, is_notification: bool) -> Any:
+        await asyncio.sleep(0)  # nothing takes time here, but the connection waits for its answers
+        if method == "session/request_permission" and isinstance(params, Mapping):
+            chosen = _permission(params.get("options"))
+            trajectory.mark({"type": "permission", "option_id": chosen})
+            return {"outcome": {"outcome": "selected", "optionId": chosen}}
+        if is_notification:
+            return None
+        raise RequestError(_METHOD_NOT_FOUND, f"{method} is not offered here")
+
+    connection = Connection(answer, LineTransport(process, noise), observers=[observe])
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def _permission(options: Any) -> str:
+    """Return the option that lets the agent go on: `bypassPermissions`, always, once, else the first."""
+    offered = [option for option in options or () if isinstance(option, Mapping)]
+    ids = [str(option.get("optionId")) for option in offered]
+    if "bypassPermissions" in ids:
+        return "bypassPermissions"
+    for kind in _ALLOWED:
+        for option in offered:
+            if option.get("kind") == kind:
+                return str(option.get("optionId"))
+    return ids[0] if ids else "default"
