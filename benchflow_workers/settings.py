@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from benchflow_client.errors import WorkerError
 from benchflow_client.schema.base import Record
 from benchflow_client.settings import PREFIX
+
+_SERVER = re.compile(r"(?!\d+(\.\d+)*:)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:[1-9]\d{0,4}")
+"""A server by its name and port."""
 
 
 class WorkerSettings(Record):
@@ -46,12 +51,38 @@ class WorkerSettings(Record):
     local_mode: str = Field(
         default="auto", pattern="^(auto|namespaces|rootless)$", description="How local sandboxes are made."
     )
+    egress_private: str = Field(
+        default="",
+        description="What lists of hosts may reach of private networks: addresses and blocks (`10.8.0.0/16`) that "
+        "permitted names may have, and servers (`HOST:PORT`) that every list reaches; several separated by commas.",
+    )
     null_exec_s: float = Field(default=0.0, ge=0, description="Seconds a command takes in a null sandbox.")
+
+    @field_validator("egress_private")
+    @classmethod
+    def _known_private(cls, value: str) -> str:
+        items = [item.strip() for item in value.split(",") if item.strip()]
+        for item in items:
+            if not (_is_block(item) or _SERVER.fullmatch(item)):
+                raise ValueError(f"{item!r} is neither an address, nor a block as 10.8.0.0/16, nor HOST:PORT")
+        return ",".join(items)
+
+    def private_servers(self) -> tuple[str, ...]:
+        """Return what lists of hosts may reach of private networks."""
+        return tuple(filter(None, self.egress_private.split(",")))
 
     def rootfs(self) -> dict[str, Path]:
         """Return the image names that local maps to folders."""
         pairs = (item.partition("=") for item in self.local_rootfs.split(",") if item)
         return {name: Path(folder) for name, _, folder in pairs}
+
+
+def _is_block(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def load(environ: Mapping[str, str]) -> WorkerSettings:

@@ -117,11 +117,6 @@ def _networks(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]
                 f"{place}.network_mode",
                 f"this sandbox does not enforce {asked!r} on this host; it enforces {kept}",
             )
-    if task.config.sandbox.blocked_urls:
-        yield (
-            "sandbox.blocked_urls",
-            "TLS is not opened, so the URLs of a host cannot be told apart; use blocked_hosts",
-        )
     if agent == "allowlist" and mode in {"no-network", "denylist"}:
         yield "agent.network_mode", f"an allowlist does not go together with the sandbox's {mode!r}"
     if verifier in _LISTS:

@@ -40,7 +40,7 @@ from benchflow_workers.sandbox.docker_sandbox import (
 )
 from benchflow_workers.sandbox.finishing import finish
 from benchflow_workers.sandbox.network import LISTS
-from benchflow_workers.sandbox.network_gateway import EgressOptions
+from benchflow_workers.sandbox.network_egress import EgressOptions
 
 __all__ = ["DockerOptions", "DockerSandboxes"]
 

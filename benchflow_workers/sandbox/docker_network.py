@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.network import NetworkPolicy, not_enforced
-from benchflow_workers.sandbox.network_gateway import EgressOptions, Outlet
+from benchflow_workers.sandbox.network_egress import EgressOptions
+from benchflow_workers.sandbox.network_outlet import Outlet
 
 Attached = Literal["bridge", "none"]
 """Networks of the engine a container is attached to; "none" holds only a loopback."""
@@ -39,9 +40,10 @@ class ContainerNetwork:
             attached == "none"
         )  # the engine keeps a network of that name attached until it is told
         self._outlet = Outlet(options)
+        self._certificate = ""
         self._policy: NetworkPolicy | None = NetworkPolicy("public" if attached == "bridge" else "no-network")
 
-    async def set(self, policy: NetworkPolicy) -> None:
+    async def set(self, policy: NetworkPolicy) -> str:
         """Change what the container reaches; see `NetworkSwitch`.
 
         Raises:
@@ -49,17 +51,18 @@ class ContainerNetwork:
                 or, where even the bridge could not be pulled, must not be used.
         """
         if policy == self._policy:
-            return
+            return self._certificate
         # Known again when all is done: a change that failed or was cancelled half way is done anew.
         self._policy = None
         try:
             await asyncio.to_thread(self._outlet.unplug_blocking)
+            self._certificate = ""
             await self._attach("bridge" if policy.mode == "public" else "none")
             if policy.mode != "public":
                 pid = await self._pid()
                 await asyncio.to_thread(self._check_cut, pid)
                 if policy.is_filtered:
-                    await asyncio.to_thread(
+                    self._certificate = await asyncio.to_thread(
                         self._outlet.plug_in_blocking, policy, pid, lambda: self._check_owner(pid)
                     )
         except EngineError as error:
@@ -67,6 +70,11 @@ class ContainerNetwork:
         except OSError as error:
             raise not_enforced(policy, error.strerror or str(error)) from error
         self._policy = policy
+        return self._certificate
+
+    def take_refusals(self) -> tuple[dict[str, Any], ...]:
+        """Return what was refused since the last time."""
+        return self._outlet.log.take()
 
     async def close(self) -> None:
         """Pull the cable to the gateway for good, if there is one; safe to call twice."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.archive import pack, sandbox_path, spool, unpack
@@ -173,12 +173,16 @@ class DockerSandbox:
                 hint="Where the worker does not run as root beside the daemon, the image needs sh, cat and tr.",
             )
 
-    async def set_network(self, policy: NetworkPolicy) -> None:
+    async def set_network(self, policy: NetworkPolicy) -> str:
         """Change what every process reaches, from outside; see `NetworkSwitch`."""
         if self._network is None:
             raise not_enforced(policy, "this container keeps the network it was opened with")
         async with self._guard("change its network", NOT_ENFORCED):
-            await self._network.set(policy)
+            return await self._network.set(policy)
+
+    def take_refusals(self) -> tuple[dict[str, Any], ...]:
+        """Return what its network refused since the last time; see `KeepsRefusals`."""
+        return () if self._network is None else self._network.take_refusals()
 
     async def put(self, uploads: Sequence[Upload]) -> None:
         """Place files; see the protocol."""

@@ -1,7 +1,8 @@
 """Which names and addresses a phase of a trial may reach, and how a sandbox is told.
 
 Rules are about names: a listed name is reached over http and https (ports 80 and 443)
-whatever its address, an address that is not listed is never reached.
+whatever its address, an address that is not listed is never reached. Below a name only a
+denylist tells apart, by URLs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.task import NetworkMode
+from benchflow_workers.sandbox import network_urls
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Block = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -34,11 +36,22 @@ class NetworkPolicy:
         mode: `public` and `no-network` need no list; the others read theirs.
         allowed: Host names, `*.host` (names below it, not itself), addresses and blocks.
         blocked: Host names; the names below them are blocked as well.
+        blocked_urls: URLs, each of which blocks all that begins with it at that very host.
     """
 
     mode: NetworkMode = "public"
     allowed: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
+    blocked_urls: tuple[str, ...] = ()
+
+    @property
+    def opened_hosts(self) -> frozenset[str]:
+        """The hosts whose TLS is opened: those with a blocked URL."""
+        return network_urls.hosts_of(self.blocked_urls)
+
+    def permits_url(self, host: str, target: str) -> bool:
+        """Return whether a request for a path or URL at a permitted host may be sent."""
+        return not network_urls.is_blocked(self.blocked_urls, canonical(host), target)
 
     @property
     def is_filtered(self) -> bool:
@@ -97,11 +110,16 @@ class PhaseNetworks:
 class NetworkSwitch(Protocol):
     """A sandbox whose network can be changed while it runs."""
 
-    async def set_network(self, policy: NetworkPolicy) -> None:
+    async def set_network(self, policy: NetworkPolicy) -> str:
         """Make every process reach only what the policy permits, root's included.
 
+        Returns:
+            Certificate (PEM) of the authority that signs for the hosts whose TLS is opened, and
+            for no others; programs inside that do not trust it fail there. "" = none is opened.
+
         Guarantees: enforced from outside on return; safe to call again with the
-        same policy. A sandbox whose network could not be set has no network.
+        same policy. A sandbox whose network could not be set has no network. The
+        authority's key never enters the sandbox.
 
         Raises:
             SandboxError: `sandbox.network_not_enforced`, `sandbox.lost`.
@@ -109,15 +127,15 @@ class NetworkSwitch(Protocol):
         ...
 
 
-async def switch_network(sandbox: object, policy: NetworkPolicy) -> None:
-    """Set the network of a sandbox that must be able to.
+async def switch_network(sandbox: object, policy: NetworkPolicy) -> str:
+    """Set the network of a sandbox that must be able to; returns what `set_network` does.
 
     Raises:
         SandboxError: `sandbox.network_not_enforced` when it is not, or when it fails.
     """
     if not isinstance(sandbox, NetworkSwitch):
         raise not_enforced(policy, "this kind of sandbox keeps the network it was opened with")
-    await sandbox.set_network(policy)
+    return await sandbox.set_network(policy)
 
 
 def not_enforced(policy: NetworkPolicy, why: str) -> SandboxError:

@@ -2,9 +2,9 @@
 
 Everything the sandbox sends ends at sockets of the worker (`network_links`). DNS is
 answered here: a permitted name has the gateway's address, any other does not exist.
-A connection to port 80 or 443 says which host it is for, by its Host header or its TLS
-hello; when the name is permitted the worker resolves it, connects, and passes bytes on.
-TLS is not opened.
+A connection says which host it is for, by its Host header or its TLS hello; when the name
+is permitted the worker resolves it, connects, and passes bytes on. TLS is opened for the
+hosts of blocked URLs only.
 """
 
 from __future__ import annotations
@@ -13,63 +13,61 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import os
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchflow_workers.sandbox.network import PORTS, Address, NetworkPolicy, as_address, blocks, is_in
+from benchflow_workers.sandbox import network_urls
+from benchflow_workers.sandbox.network import PORTS, NetworkPolicy, canonical
+from benchflow_workers.sandbox.network_egress import (
+    DENIED_QUESTION,
+    DENIED_URL,
+    LITERAL,
+    NO_NAME,
+    OTHER_AUTHORITY,
+    RULES,
+    UNREACHABLE,
+    EgressOptions,
+    Exit,
+    Exits,
+)
+from benchflow_workers.sandbox.network_http import pass_request, read_head, refuse, tell_unreached
 from benchflow_workers.sandbox.network_links import DNS_PORT, GATEWAY, IP_PKTINFO, Junction, join
+from benchflow_workers.sandbox.network_log import EgressLog, Refusal
 from benchflow_workers.sandbox.network_names import (
+    TLS_HANDSHAKE,
+    HttpHead,
     answer_dns,
-    read_http_head,
     read_question,
     read_server_name,
 )
+from benchflow_workers.sandbox.network_streams import CHUNK_BYTES, HEAD_BYTES, Ends, close, connect, exchange
+from benchflow_workers.sandbox.network_tls import TlsOpener
 
 logger = logging.getLogger(__name__)
 
-_HEAD_BYTES = 1 << 16  # of what a connection begins with; a TLS hello or the head of a request is smaller
 _HEAD_S = 30.0
-_CONNECT_S = 20.0
-_CLOSE_S = 5.0
-_CHUNK_BYTES = 1 << 16
 _CONNECTIONS = 256  # at once for one sandbox: a worker's descriptors serve many
 _HTTP, _HTTPS = PORTS
-_REFUSAL = (
-    b"HTTP/1.1 403 Forbidden\r\nX-BenchFlow-Blocked: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-)
-_RULES = {"public": "unreachable", "allowlist": "not-allowlisted", "denylist": "denied-host"}
-
-Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns the addresses of a name, best first; OSError = it has none."""
-
-
-async def resolve_as_host(name: str) -> Sequence[str]:
-    """Return the addresses a name has on the worker's host.
-
-    Raises:
-        OSError: It has none, or nobody answers.
-    """
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return [str(item[4][0]) for item in found]
 
 
 @dataclass(frozen=True, slots=True)
-class EgressOptions:
-    """How listed names are reached.
+class _Call:
+    """What a connection says that it is for.
 
     Attributes:
-        private: Blocks of private addresses that a permitted name may have, for example of a
-            mirror inside a company; without them a name with such an address is refused, so
-            that no list of names opens the worker's own network.
-        resolve: Finds the addresses of a name.
+        host: The host; "" = it names none.
+        first: Bytes that were read of a TLS connection.
+        head: Head of the request; None = it is TLS, or names no host.
+        is_tls: It is TLS.
     """
 
-    private: tuple[str, ...] = ()
-    resolve: Resolve = resolve_as_host
+    host: str
+    first: bytes = b""
+    head: HttpHead | None = None
+    is_tls: bool = False
 
 
 class Gateway:
@@ -78,11 +76,19 @@ class Gateway:
     Args:
         policy: What may be reached.
         options: How.
+        log: Where refusals are written down.
+        opener: Opens TLS for the hosts of blocked URLs; None = there are none.
     """
 
-    def __init__(self, policy: NetworkPolicy, options: EgressOptions) -> None:
+    def __init__(
+        self, policy: NetworkPolicy, options: EgressOptions, log: EgressLog, opener: TlsOpener | None
+    ) -> None:
         self._policy = policy
-        self._options = options
+        self._exits = Exits(policy, options)
+        self._ports = options.ports
+        self._log = log
+        self._opener = opener
+        self._opened_hosts = policy.opened_hosts
         self._junction: Junction | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -95,7 +101,7 @@ class Gateway:
             OSError: The host does not allow it, or the namespace has a cable already; nothing is left.
         """
         try:
-            junction = join(namespace, PORTS)
+            junction = join(namespace, self._ports)
         except BaseException:
             self._loop.close()
             raise
@@ -138,7 +144,11 @@ class Gateway:
 
     def _named(self, packet: bytes) -> bytes:
         question = read_question(packet)
-        is_permitted = question is not None and self._policy.permits_name(question.name)
+        is_permitted = question is not None and self._exits.is_known(question.name)
+        if question is not None and not is_permitted:
+            is_listed = self._policy.mode == "allowlist"
+            rule = DENIED_QUESTION if is_listed else RULES[self._policy.mode]
+            self._note(Refusal(question.name, DNS_PORT, rule), GATEWAY)
         return answer_dns(packet, question, GATEWAY if is_permitted else None)
 
     async def _accept(self, listener: socket.socket, port: int) -> None:
@@ -157,204 +167,133 @@ class Gateway:
 
     async def _connection(self, connection: socket.socket, port: int) -> None:
         """Serve one connection to its end; whatever is wrong with it ends it."""
-        reader, writer = await asyncio.open_connection(sock=connection, limit=_HEAD_BYTES)
+        reader, writer = await asyncio.open_connection(sock=connection, limit=HEAD_BYTES)
         try:
-            await self._served(_Ends(reader, writer), connection.getsockname()[0], port)
+            await self._served(Ends(reader, writer), connection.getsockname()[0], port)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             logger.debug("network: a connection to port %d ended: %r", port, error)
         finally:
-            await _close(writer)
+            await close(writer)
 
-    async def _served(self, ends: _Ends, asked: str, port: int) -> None:
+    async def _served(self, ends: Ends, asked: str, port: int) -> None:
         if port == DNS_PORT:
             await self._answer_stream(ends)
-        elif asked != GATEWAY and self._policy.permits_address(ipaddress.ip_address(asked)):
+        elif port in PORTS and asked != GATEWAY and self._policy.permits_address(ipaddress.ip_address(asked)):
             await self._pass_on(ends, (asked,), port, b"")
         else:
             await self._by_name(ends, asked, port)
 
-    async def _answer_stream(self, ends: _Ends) -> None:
+    async def _answer_stream(self, ends: Ends) -> None:
         async with asyncio.timeout(_HEAD_S):
             size = int.from_bytes(await ends.reader.readexactly(2), "big")
             answer = self._named(await ends.reader.readexactly(max(size, 2)))
             ends.writer.write(len(answer).to_bytes(2, "big") + answer)
             await ends.writer.drain()
 
-    async def _by_name(self, ends: _Ends, asked: str, port: int) -> None:
+    async def _by_name(self, ends: Ends, asked: str, port: int) -> None:
         """Pass on what is for a permitted name; who did not ask for its address goes round the list."""
         async with asyncio.timeout(_HEAD_S):
-            host, first = await (_read_http(ends.reader) if port == _HTTP else _read_tls(ends.reader))
-        addresses = await self._addresses(host) if asked == GATEWAY else ()
-        if addresses:
-            await self._pass_on(ends, addresses, port, first)
-            return
-        rule = "ip-literal" if asked != GATEWAY else _RULES[self._policy.mode]
-        logger.info(
-            "network: %r at %s, port %d, was refused: %s", host[:255], asked, port, rule,
-            extra={"action": "egress_refused"},
-        )  # fmt: skip
-        if port == _HTTP:
-            ends.writer.write(_REFUSAL % rule.encode())
-            await ends.writer.drain()
+            call = await _read_call(ends.reader, port)
+        found = Exit(rule=NO_NAME)
+        if call.host:
+            found = await self._exits.find(call.host, port) if asked == GATEWAY else Exit(rule=LITERAL)
+        if not found.addresses:
+            self._note(_refusal(call, port, found.rule), asked)
+            if not call.is_tls:
+                await refuse(ends.writer, found.rule)
+        elif call.head is not None:
+            await self._pass_request(ends, found.addresses, port, call.head)
+        elif self._opener is not None and canonical(call.host) in self._opened_hosts:
+            await self._open(self._opener, ends, found.addresses, call, port=port)
+        else:
+            await self._pass_on(ends, found.addresses, port, call.first)
 
-    async def _addresses(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host that may be connected to."""
-        literal = as_address(host)
-        if literal is not None:
-            return (str(literal),) if self._policy.permits_address(literal) else ()
-        if not self._policy.permits_name(host):
-            return ()
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                found = await self._options.resolve(host)
-        except (OSError, TimeoutError, UnicodeError):
-            return ()
-        return tuple(text for text in found if self._is_reachable(as_address(text)))
-
-    def _is_reachable(self, address: Address | None) -> bool:
-        """Return whether a permitted name may have this address; those of the worker's own network are refused."""
-        if address is None:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        if self._policy.permits_address(address) or is_in(address, blocks(self._options.private)):
-            return True
-        return address.is_global and not address.is_multicast
-
-    async def _pass_on(self, ends: _Ends, addresses: Sequence[str], port: int, first: bytes) -> None:
-        server = await _connect(addresses, port)
+    async def _pass_on(self, ends: Ends, addresses: Sequence[str], port: int, first: bytes) -> None:
+        server = await connect(addresses, port)
         try:
             server.writer.write(first)
             await server.writer.drain()
-            await _exchange(ends, server)
+            await exchange(ends, server)
         finally:
-            await _close(server.writer)
+            await close(server.writer)
 
-
-class Outlet:
-    """The cable of one sandbox: at most one gateway at a time, none once it is closed.
-
-    Args:
-        options: How listed names are reached.
-    """
-
-    def __init__(self, options: EgressOptions) -> None:
-        self._options = options
-        self._lock = threading.Lock()
-        self._gateway: Gateway | None = None
-        self._is_closed = False
-
-    def plug_in_blocking(self, policy: NetworkPolicy, pid: int, check_owner: Callable[[], None]) -> None:
-        """Join the network namespace of a process to a new gateway.
-
-        Args:
-            policy: What may be reached.
-            pid: The process.
-            check_owner: Raises OSError unless the number is still the right process's;
-                asked after its namespace was opened.
-
-        Raises:
-            OSError: The host does not allow it, the process is gone, or the outlet is closed; nothing is left.
-        """
-        with self._lock:
-            if self._is_closed:
-                raise ProcessLookupError(3, "the sandbox was closed")
-            self._unplug()
-            namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                check_owner()
-                gateway = Gateway(policy, self._options)
-                gateway.open_blocking(namespace)
-            finally:
-                os.close(namespace)
-            self._gateway = gateway
-
-    def unplug_blocking(self) -> None:
-        """Cut the cable and end every connection over it, if there is one."""
-        with self._lock:
-            self._unplug()
-
-    def close_blocking(self) -> None:
-        """Cut the cable for good; safe to call twice."""
-        with self._lock:
-            self._is_closed = True
-            self._unplug()
-
-    def _unplug(self) -> None:
-        gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            gateway.close_blocking()
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-
-async def _read_http(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Return the host of a request and what is to be sent on; "" = it names none."""
-    head = read_http_head(await reader.readuntil(b"\r\n\r\n"))
-    return ("", b"") if head is None else (head.host, head.forwarded)
-
-
-async def _read_tls(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Return the server name of a TLS hello and all that was read; "" = it names none."""
-    data = b""
-    while (name := read_server_name(data)) is None and len(data) < _HEAD_BYTES:
-        part = await reader.read(_CHUNK_BYTES)
-        if not part:
-            return "", b""
-        data += part
-    return name or "", data
-
-
-async def _connect(addresses: Sequence[str], port: int) -> _Ends:
-    """Connect to the first address that answers.
-
-    Raises:
-        OSError: None does.
-    """
-    last: OSError = ConnectionRefusedError("no address")
-    for address in addresses:
+    async def _pass_request(self, ends: Ends, addresses: Sequence[str], port: int, head: HttpHead) -> None:
+        if await self._is_denied(ends, head, "http"):
+            return
+        server = await connect(addresses, port)
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                return _Ends(*await asyncio.open_connection(address, port))
-        except OSError as error:  # a TimeoutError is one
-            last = error
-    raise last
+            await pass_request(ends, server, head)
+        finally:
+            await close(server.writer)
+
+    async def _open(
+        self, opener: TlsOpener, ends: Ends, addresses: Sequence[str], call: _Call, *, port: int
+    ) -> None:
+        """Open the TLS of a connection, and send its one request on where no URL forbids it."""
+        host = canonical(call.host)
+        async with opener.opened(ends, host, call.first) as plain:
+            async with asyncio.timeout(_HEAD_S):
+                head = await read_head(plain.reader, scheme="https", port=port)
+            if head is None or canonical(head.host) != host:
+                named = host if head is None else head.host
+                self._note(Refusal(named, port, OTHER_AUTHORITY), GATEWAY)
+                await refuse(plain.writer, OTHER_AUTHORITY)
+                return
+            if await self._is_denied(plain, head, "https"):
+                return
+            try:
+                server = await opener.connect(addresses, port, host)
+            except OSError as error:
+                await tell_unreached(plain.writer, str(error))
+                return
+            try:
+                await pass_request(plain, server, head)
+            finally:
+                await close(server.writer)
+
+    async def _is_denied(self, ends: Ends, head: HttpHead, scheme: str) -> bool:
+        """Return whether a request is for a blocked URL; it is then answered."""
+        if self._policy.permits_url(head.host, head.target):
+            return False
+        host = canonical(head.host)
+        port = _HTTPS if scheme == "https" else _HTTP
+        url = network_urls.shown_url(scheme, host, head.target)
+        self._note(Refusal(host, port, DENIED_URL, url), GATEWAY)
+        await refuse(ends.writer, DENIED_URL)
+        return True
+
+    def _note(self, refusal: Refusal, asked: str) -> None:
+        """Write down what was refused; a name that nobody knows was refused by no list."""
+        logger.info(
+            "network: %r at %s, port %d, was refused: %s",
+            refusal.url or refusal.host[:255], asked, refusal.port, refusal.rule,
+            extra={"action": "egress_refused"},
+        )  # fmt: skip
+        if refusal.rule != UNREACHABLE:
+            self._log.add(refusal if refusal.host else Refusal(asked, refusal.port, refusal.rule))
 
 
-async def _exchange(one: _Ends, other: _Ends) -> None:
-    """Copy in both directions until both have ended or one breaks."""
-    pumps = [
-        asyncio.create_task(_pump(one.reader, other.writer)),
-        asyncio.create_task(_pump(other.reader, one.writer)),
-    ]
-    try:
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
+def _refusal(call: _Call, port: int, rule: str) -> Refusal:
+    url = ""
+    if call.head is not None:
+        url = network_urls.shown_url("http", call.host, call.head.target)
+    return Refusal(call.host, port, rule, url)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end, and pass the end on."""
-    while data := await reader.read(_CHUNK_BYTES):
-        writer.write(data)
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
+async def _read_call(reader: asyncio.StreamReader, port: int) -> _Call:
+    """Return what a connection is for; on other ports than 80 and 443 its first byte says which way it says so."""
+    first = b"" if port == _HTTP else await reader.readexactly(1)
+    if port == _HTTPS or first == TLS_HANDSHAKE:
+        return await _read_tls(reader, first)
+    head = await read_head(reader, scheme="http", port=port, first=first)
+    return _Call("" if head is None else head.host, head=head)
 
 
-async def _close(writer: asyncio.StreamWriter) -> None:
-    """Send what is left and close; who does not read it is not waited for long."""
-    writer.close()
-    try:
-        async with asyncio.timeout(_CLOSE_S):
-            await writer.wait_closed()
-    except (OSError, asyncio.CancelledError) as error:
-        writer.transport.abort()
-        if isinstance(error, asyncio.CancelledError):
-            raise
+async def _read_tls(reader: asyncio.StreamReader, first: bytes) -> _Call:
+    data = first
+    while (name := read_server_name(data)) is None and len(data) < HEAD_BYTES:
+        part = await reader.read(CHUNK_BYTES)
+        if not part:
+            return _Call("", is_tls=True)
+        data += part
+    return _Call(name or "", data, is_tls=True)

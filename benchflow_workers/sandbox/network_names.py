@@ -15,8 +15,12 @@ _NXDOMAIN, _FORMAT_ERROR = 3, 1
 _TTL_S = 5  # a policy may change with the next phase
 _HEADER = struct.Struct("!6H")
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
+TLS_HANDSHAKE = bytes((_HANDSHAKE,))
+"""What every TLS connection begins with."""
+
 _RECORD_BYTES, _HELLO_BYTES = 5, 4
 _HOP_HEADERS = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"upgrade", b"http2-settings"})
+_LENGTH = re.compile(rb"\d{1,18}")
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?")
 
 
@@ -82,7 +86,7 @@ def read_server_name(data: bytes) -> str | None:
     hello, at = b"", 0
     while True:
         if len(data) < at + _RECORD_BYTES:
-            return None if data[at : at + 1] in {b"", bytes((_HANDSHAKE,))} else ""
+            return None if data[at : at + 1] in {b"", TLS_HANDSHAKE} else ""
         kind, _, size = struct.unpack_from("!BHH", data, at)
         if kind != _HANDSHAKE:
             return ""
@@ -120,42 +124,84 @@ def _server_name(hello: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HttpHead:
-    """The head of one request: the host it is for, and the bytes to send on."""
+    """The head of one request: where it is for, and what is sent on.
+
+    Attributes:
+        host: Host it names.
+        target: Path or URL it asks for, as it was sent.
+        forwarded: Bytes to send on.
+        body_bytes: Length of the body that follows; 0 = none, or it comes in chunks.
+        is_chunked: The body comes in chunks.
+    """
 
     host: str
+    target: str
     forwarded: bytes
+    body_bytes: int = 0
+    is_chunked: bool = False
 
 
-def read_http_head(head: bytes) -> HttpHead | None:
-    """Return what the head of an HTTP/1 request asks for; None = it names no single host.
+def read_http_head(head: bytes, *, scheme: str = "http", port: int = 80) -> HttpHead | None:
+    """Return what the head of an HTTP/1 request asks for.
 
     What is sent on asks the server to close after one answer: a later request on the
     same connection could name another host.
+
+    Args:
+        head: All up to the empty line, which is included.
+        scheme: `http` or `https`.
+        port: What the connection is for; a request for another one is none.
+
+    Returns:
+        None where it names no single host, or where its body has no one end: servers read
+        such requests differently.
     """
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     parts = first.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1.") or b"\n" in head.replace(b"\r\n", b""):
         return None
-    hosts, kept = [], []
+    found = _fields(lines)
+    host = None if found is None else _host_of(found.get(b"host", []), port)
+    body = None if found is None else _body(found)
+    if found is None or host is None or body is None or not _is_for(parts[1], found[b"host"][0], scheme):
+        return None
+    kept = [line for line in lines if line.partition(b":")[0].lower() not in _HOP_HEADERS]
+    forwarded = b"\r\n".join([first, *kept, b"Connection: close", b"", b""])
+    return HttpHead(host, parts[1].decode("latin-1"), forwarded, *body)
+
+
+def _fields(lines: list[bytes]) -> dict[bytes, list[bytes]] | None:
+    """Return the values of each header; None = a line is folded or malformed."""
+    found: dict[bytes, list[bytes]] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or name != name.strip():
-            return None  # folded or malformed: servers read such lines differently
-        if name.lower() == b"host":
-            hosts.append(value.strip())
-        if name.lower() not in _HOP_HEADERS:
-            kept.append(line)
+        if not colon or not name or name != name.strip():
+            return None
+        found.setdefault(name.lower(), []).append(value.strip())
+    return found
+
+
+def _host_of(hosts: list[bytes], port: int) -> str | None:
     match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-    if match is None or match.group(2) not in {None, b"80"}:
+    if match is None or match.group(2) not in {None, str(port).encode()}:
         return None
-    target = parts[1]
-    if not target.startswith(b"/") and target != b"*" and not _is_url_of(target, hosts[0]):
-        return None
-    forwarded = b"\r\n".join([first, *kept, b"Connection: close", b"", b""])
-    return HttpHead(match.group(1).decode("latin-1"), forwarded)
+    return match.group(1).decode("latin-1")
 
 
-def _is_url_of(target: bytes, host: bytes) -> bool:
-    """Return whether a request target is a URL at the host of the request."""
-    scheme, _, rest = target.partition(b"://")
-    return scheme.lower() == b"http" and re.split(rb"[/?#]", rest, maxsplit=1)[0].lower() == host.lower()
+def _body(found: dict[bytes, list[bytes]]) -> tuple[int, bool] | None:
+    """Return the length of a body and whether it comes in chunks (RFC 9112, 6.3)."""
+    codings, lengths = found.get(b"transfer-encoding", []), found.get(b"content-length", [])
+    if codings:
+        return (0, True) if not lengths and [item.lower() for item in codings] == [b"chunked"] else None
+    if not lengths:
+        return 0, False
+    return (int(lengths[0]), False) if len(lengths) == 1 and _LENGTH.fullmatch(lengths[0]) else None
+
+
+def _is_for(target: bytes, host: bytes, scheme: str) -> bool:
+    """Return whether a request target is a path, or a URL at the host of the request."""
+    if target.startswith(b"/") or target == b"*":
+        return True
+    given, _, rest = target.partition(b"://")
+    is_same = re.split(rb"[/?#]", rest, maxsplit=1)[0].lower() == host.lower()
+    return given.lower() == scheme.encode() and is_same

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchflow_client.ledger.sandboxes import SandboxBook, SandboxRecord
 from benchflow_workers.sandbox.base import (
@@ -21,6 +22,7 @@ from benchflow_workers.sandbox.base import (
     Upload,
 )
 from benchflow_workers.sandbox.network import NetworkPolicy, switch_network
+from benchflow_workers.sandbox.network_log import take_refusals
 from benchflow_workers.sandbox.process import Process
 from benchflow_workers.sandbox.services import save_service_logs, services_of
 
@@ -63,9 +65,13 @@ class RecordedSandbox:
         """Copy a file or folder out of the sandbox."""
         return await self._inner.get(path, target, limit_bytes=limit_bytes)
 
-    async def set_network(self, policy: NetworkPolicy) -> None:
+    def take_refusals(self) -> tuple[dict[str, Any], ...]:
+        """Return what the sandbox was refused, where it knows."""
+        return take_refusals(self._inner)
+
+    async def set_network(self, policy: NetworkPolicy) -> str:
         """Change what the sandbox reaches, where it can."""
-        await switch_network(self._inner, policy)
+        return await switch_network(self._inner, policy)
 
     @property
     def services(self) -> Mapping[str, Sandbox]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from benchflow_client.errors import MissingExtraError, SandboxError
 from benchflow_client.ledger.sandboxes import SandboxBook
 from benchflow_workers.sandbox.base import SandboxProvider
+from benchflow_workers.sandbox.network_egress import EgressOptions, TlsAuthority
 from benchflow_workers.sandbox.recorded import RecordedSandboxes
 from benchflow_workers.settings import WorkerSettings
 
@@ -28,6 +30,7 @@ def _docker(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
         state_dir=state_dir,
         extra_ca=settings.extra_ca,
         pull=settings.docker_pull,
+        egress=_egress(settings),
     )
     provider: SandboxProvider = module.DockerSandboxes(options)
     return provider
@@ -36,7 +39,10 @@ def _docker(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
 def _local(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
     module: Any = importlib.import_module("benchflow_workers.sandbox.local")
     options = module.LocalOptions(
-        state_dir=state_dir / "local", rootfs=settings.rootfs(), mode=settings.local_mode
+        state_dir=state_dir / "local",
+        rootfs=settings.rootfs(),
+        mode=settings.local_mode,
+        egress=_egress(settings),
     )
     provider: SandboxProvider = module.LocalSandboxes(options)
     return provider
@@ -47,6 +53,21 @@ def _null(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
     module: Any = importlib.import_module("benchflow_workers.sandbox.null")
     provider: SandboxProvider = module.NullSandboxes(module.NullOptions(exec_s=settings.null_exec_s))
     return provider
+
+
+def _egress(settings: WorkerSettings) -> EgressOptions:
+    """Return how sandboxes reach what their lists permit."""
+    return EgressOptions(
+        private=settings.private_servers(),
+        authority=_authority if find_spec("cryptography") is not None else None,
+        extra_ca=settings.extra_ca,
+    )
+
+
+def _authority(hosts: frozenset[str]) -> TlsAuthority:
+    module: Any = importlib.import_module("benchflow_workers.sandbox.network_authority")
+    authority: TlsAuthority = module.Authority(hosts)
+    return authority
 
 
 _MAKERS: Final[dict[str, Callable[[WorkerSettings, Path], SandboxProvider]]] = {

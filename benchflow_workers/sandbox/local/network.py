@@ -8,10 +8,12 @@ https through the gateway, as it would with a list that names everything.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from benchflow_workers.sandbox.local.holder_client import Holder
 from benchflow_workers.sandbox.network import NetworkPolicy, not_enforced
-from benchflow_workers.sandbox.network_gateway import EgressOptions, Outlet
+from benchflow_workers.sandbox.network_egress import EgressOptions
+from benchflow_workers.sandbox.network_outlet import Outlet
 
 
 class LocalNetwork:
@@ -26,27 +28,34 @@ class LocalNetwork:
         self._holder = holder
         self._outlet = Outlet(options)
         self._policy: NetworkPolicy | None = NetworkPolicy("no-network")
+        self._certificate = ""
 
-    async def set(self, policy: NetworkPolicy) -> None:
+    async def set(self, policy: NetworkPolicy) -> str:
         """Change what the sandbox reaches; see `NetworkSwitch`.
 
         Raises:
             SandboxError: `sandbox.network_not_enforced`; the sandbox then has no network.
         """
         if policy == self._policy:
-            return
+            return self._certificate
         # Known again when all is done: a change that failed or was cancelled half way is done anew.
         self._policy = None
         try:
             if policy.mode == "no-network":
                 await asyncio.to_thread(self._outlet.unplug_blocking)
+                self._certificate = ""
             else:
-                await asyncio.to_thread(
+                self._certificate = await asyncio.to_thread(
                     self._outlet.plug_in_blocking, policy, self._holder.pid, self._check_alive
                 )
         except OSError as error:
             raise not_enforced(policy, error.strerror or str(error)) from error
         self._policy = policy
+        return self._certificate
+
+    def take_refusals(self) -> tuple[dict[str, Any], ...]:
+        """Return what was refused since the last time."""
+        return self._outlet.log.take()
 
     def close_blocking(self) -> None:
         """Pull the cable for good, if there is one; safe to call twice."""

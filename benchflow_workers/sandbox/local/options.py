@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchflow_workers.sandbox.network_gateway import EgressOptions
+from benchflow_workers.sandbox.network_egress import EgressOptions
 
 Mode = Literal["namespaces", "rootless"]
 """How sandboxes are made: by real root with several users, or inside a user namespace with one."""

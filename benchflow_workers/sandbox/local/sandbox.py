@@ -79,12 +79,16 @@ class LocalSandbox:
         """Kill every process of a user; with a single user, every process of a command."""
         await execution.kill(self._made.holder, {"user": str(user), "has_users": self._made.around.has_users})
 
-    async def set_network(self, policy: NetworkPolicy) -> None:
+    async def set_network(self, policy: NetworkPolicy) -> str:
         """Change what every process reaches, from outside; see `NetworkSwitch`."""
         self._check_alive()
         if self._made.network is None:
             raise not_enforced(policy, "this sandbox keeps the network it was opened with")
-        await self._made.network.set(policy)
+        return await self._made.network.set(policy)
+
+    def take_refusals(self) -> tuple[dict[str, Any], ...]:
+        """Return what its network refused since the last time; see `KeepsRefusals`."""
+        return () if self._made.network is None else self._made.network.take_refusals()
 
     async def put(self, uploads: Sequence[Upload]) -> None:
         """Place files in one transfer; nothing a sandbox links leads out of it."""

@@ -37,7 +37,6 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
         ("[environment.tpu]\ntype = 'v5'", "sandbox.tpu: no sandbox has TPUs"),
         ('[environment]\nbugswarm_image_tag = "x"', "sandbox.bugswarm_image_tag: BugSwarm images are not fetched by this version"),
         ('[environment]\nnetwork_mode = "no-network"\n[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "agent.network_mode: an allowlist does not go together with the sandbox's 'no-network'"),
-        ('[environment]\nnetwork_mode = "denylist"\nblocked_urls = ["https://a.org/x"]', "sandbox.blocked_urls: TLS is not opened, so the URLs of a host cannot be told apart; use blocked_hosts"),
         ('[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "verifier.network_mode: the tests' network is never filtered by a list"),
         ('[[environment.setup_commands]]\ncommand = "x"\nservice = "db"', "sandbox.setup_commands[0].service: the task has no service 'db'; it has main"),
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir_b64_env = "A"', "sandbox.setup_commands[0].capture_dir_b64_env: capture_dir does not say what it is given"),
