@@ -17,9 +17,11 @@ from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.ids import new_job_name, slug
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
+from benchflow_client.schema.task import Task
 from benchflow_client.tasks.bundle import digest_of
 from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, is_selected, select
 from benchflow_client.tasks.gate import unsupported
+from benchflow_client.tasks.separate import as_run
 from benchflow_client.tasks.source import resolve
 
 _LISTED_PROBLEMS = 20
@@ -101,7 +103,7 @@ def make_draft(work: Work, *, sandbox: str) -> Draft:
     Raises:
         TaskError: Some cannot; lists every reason at once.
     """
-    _check_fit(work.found, sandbox)
+    _check_fit([as_run(item.task, work.spec) for item in work.found], sandbox)
     tasks, folders = _plan_tasks(work.found)
     plan = Plan(
         job=work.spec.job_name or new_job_name(),
@@ -137,15 +139,15 @@ def _headline(broken: Sequence[BrokenTask]) -> str:
     return f"{len(broken)} tasks cannot be read."
 
 
-def _check_fit(found: Sequence[FoundTask], sandbox: str) -> None:
+def _check_fit(tasks: Sequence[Task], sandbox: str) -> None:
     able = SANDBOXES[sandbox]
     if not able.runs_commands:
         return
     problems = tuple(
-        f"{item.task.name}: {reason}"
-        for item in found
+        f"{task.name}: {reason}"
+        for task in tasks
         for reason in unsupported(
-            item.task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus
+            task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus
         )
     )
     if problems:

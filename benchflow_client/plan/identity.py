@@ -60,6 +60,9 @@ NAMING = frozenset({"job_name", "jobs_dir"})
 KEEPING = frozenset({"freeze_workspace"})
 """Settings that say what is kept of a trial after its agent has ended."""
 
+YOUNGER: Mapping[str, Any] = {"separate_verifier": False, "separate_verifier_include": []}
+"""Settings that came after the first keys, with the value that is as if they were not there."""
+
 _DIGITS = 12  # of a digest, shown to people
 
 
@@ -105,10 +108,11 @@ def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
 def _settings(plan: Plan) -> dict[str, Any]:
     """Return the settings that count for every trial; a new field of the job counts until it is listed.
 
-    One that says nothing (None) is left out, so that it changes no key of jobs that are older than it.
+    One that says nothing (None, or as in `YOUNGER`) is left out, so that it changes no key of jobs that are older than it.
     """
     others = {*EXPANDED, *PACE, *CAPS, *NAMING, *KEEPING, "tries"}
-    return plan.spec.model_dump(mode="json", exclude=others, exclude_none=True)
+    settings = plan.spec.model_dump(mode="json", exclude=others, exclude_none=True)
+    return {name: value for name, value in settings.items() if name not in YOUNGER or value != YOUNGER[name]}
 
 
 def _tasks(plan: Plan) -> dict[str, Any]:

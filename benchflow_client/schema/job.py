@@ -10,6 +10,7 @@ from benchflow_client.schema.agent import AgentSpec, check_env
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.ids import JOB_NAME_PATTERN
 from benchflow_client.schema.locked_paths import check_locked
+from benchflow_client.schema.separate import check_carried
 
 SandboxKind = Literal["auto", "docker", "local", "null"]
 """Where rollouts run; `auto` = docker where a daemon answers, else local; `null` runs nothing."""
@@ -133,6 +134,14 @@ class JobSpec(Record):
         default=False,
         description="Keep each workspace as the agent left it, for `bench regrade`; at most 20 GiB a trial.",
     )
+    separate_verifier: bool = Field(
+        default=False,
+        description="Run every task's tests in a fresh sandbox that gets the workspace and declared artifacts only.",
+    )
+    separate_verifier_include: tuple[str, ...] = Field(
+        default=(),
+        description="Path in the sandbox that such a fresh sandbox gets too; repeat for several.",
+    )
     job_name: str | None = Field(
         default=None,
         pattern=JOB_NAME_PATTERN,
@@ -143,7 +152,7 @@ class JobSpec(Record):
         default=False, description="Run the readable tasks although others cannot be read."
     )
 
-    @field_validator("agent", "agent_env", "include", "exclude", mode="before")
+    @field_validator("agent", "agent_env", "include", "exclude", "separate_verifier_include", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         """Accept one item where several are allowed."""
@@ -154,14 +163,11 @@ class JobSpec(Record):
     def _well_formed(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return check_env(value)
 
-    def resolved_agents(self) -> tuple[AgentSpec, ...]:
-        """Return the agents with the job-wide model, variables and timeout filled in."""
-        return tuple(
-            agent.with_defaults(model=self.model, env=self.agent_env).model_copy(
-                update={"timeout_s": agent.timeout_s or self.agent_timeout_s}
-            )
-            for agent in self.agent
-        )
+    @field_validator("separate_verifier_include")
+    @classmethod
+    def _no_system_roots(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(check_carried(path) for path in value)
+
     @field_validator("sandbox_locked_paths", mode="before")
     @classmethod
     def _one_path_or_many(cls, value: Any) -> Any:
@@ -172,3 +178,11 @@ class JobSpec(Record):
     def _strict_paths(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None if value is None else check_locked(value)
 
+    def resolved_agents(self) -> tuple[AgentSpec, ...]:
+        """Return the agents with the job-wide model, variables and timeout filled in."""
+        return tuple(
+            agent.with_defaults(model=self.model, env=self.agent_env).model_copy(
+                update={"timeout_s": agent.timeout_s or self.agent_timeout_s}
+            )
+            for agent in self.agent
+        )

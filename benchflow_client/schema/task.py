@@ -272,6 +272,11 @@ class VerifierTable(_Table):
         default=(), description="Commands that add to the verdict; kept so that the gate can refuse them."
     )
 
+    @property
+    def is_separate(self) -> bool:
+        """Whether the tests have a sandbox of their own."""
+        return self.sandbox_mode == "separate" or self.sandbox is not None
+
     @field_validator("reward_range")
     @classmethod
     def _holds_the_unit_interval(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:

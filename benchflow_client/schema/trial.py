@@ -94,6 +94,16 @@ class Timing(Document):
     freeze: float | None = Field(default=None, description="Keeping the workspace for later verifiers (s).")
     verifier: float | None = Field(default=None, description="Hardening and tests (s).")
     collect: float | None = Field(default=None, description="Downloading logs and artifacts (s).")
+    verifier_sandbox_setup: float | None = Field(
+        default=None, description="Starting the tests' own sandbox (s)."
+    )
+    verifier_sandbox_transfer: float | None = Field(
+        default=None, description="Moving the agent's work into it, hashes included (s)."
+    )
+    verifier_sandbox_teardown: float | None = Field(default=None, description="Removing it (s).")
+    verifier_sandbox_total: float | None = Field(
+        default=None, description="From its start to its end, tests included (s)."
+    )
     total: float | None = Field(default=None, description="From claim to commit (s).")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import step_config, step_tables
+from benchflow_client.tasks.separate import separate_reasons
 from benchflow_client.tasks.strategies import refusal
 
 _MAIN = "main"
@@ -160,8 +161,7 @@ def _verifier(task: Task) -> Iterator[tuple[str, str]]:
     verifier = task.config.verifier
     if verifier.type != "test-script":
         yield "verifier.type", f"{verifier.type!r} is not run by this version; only test-script is"
-    if verifier.sandbox_mode == "separate" or verifier.sandbox is not None:
-        yield "verifier.sandbox", "a separate sandbox for the tests is not started by this version"
+    yield from separate_reasons(task)
     yield from _service(task, "verifier.service", verifier.service)
     if verifier.collect:
         yield "verifier.collect", "these commands are not run by this version, and the verdict may need them"

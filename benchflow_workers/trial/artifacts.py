@@ -25,7 +25,7 @@ from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 from benchflow_workers.verifiers.reward import CTRF_JSON, REWARD_JSON, REWARD_TEXT
 from benchflow_workers.verifiers.reward_files import CTRF_LIMIT_BYTES, FILE_LIMIT_BYTES
 
-__all__ = ["ARTIFACTS_DIR", "MANIFEST", "collect_artifacts", "collect_logs"]
+__all__ = ["ARTIFACTS_DIR", "MANIFEST", "collect_artifacts", "collect_logs", "collect_tests"]
 
 ARTIFACTS_DIR: Final = "/logs/artifacts"
 """What a task leaves here is kept."""
@@ -83,6 +83,19 @@ async def collect_logs(sandbox: Sandbox, folder: Path, *, judged_in: str = MAIN_
         await asyncio.to_thread(_remove, folder / _VERDICT)
         warnings += await _collect_verdict(service_sandbox(sandbox, judged_in), folder)
     return tuple(warnings)
+
+
+async def collect_tests(sandbox: Sandbox, folder: Path) -> tuple[str, ...]:
+    """Copy what the tests left into the attempt's folder; what another sandbox had in that place goes.
+
+    Returns:
+        What could not be copied whole, as sentences.
+
+    Raises:
+        SandboxError: The sandbox is lost, or what the tests left cannot be copied.
+    """
+    await asyncio.to_thread(_remove, folder / _VERDICT)
+    return tuple(await _collect_verdict(sandbox, folder))
 
 
 async def collect_artifacts(sandbox: Sandbox, declared: Sequence[Artifact], folder: Path) -> tuple[str, ...]:

@@ -72,13 +72,18 @@ class Listing:
     modes: Mapping[str, int] = field(default_factory=dict)
 
 
-async def list_workspace(sandbox: Sandbox, *, timeout_s: float) -> Listing:
+async def list_workspace(sandbox: Sandbox, *, timeout_s: float, folder: str | None = None) -> Listing:
     """Return what a copy of the workspace does not tell.
+
+    Args:
+        sandbox: Where it is.
+        timeout_s: Seconds it may take.
+        folder: Another folder of the sandbox; None = the workspace.
 
     Raises:
         SandboxError: `sandbox.exec_failed` when the sandbox cannot say it or holds too much.
     """
-    argv = ("sh", "-c", _LIST, "benchflow-list", sandbox.workdir, str(ENTRY_LIMIT + 1))
+    argv = ("sh", "-c", _LIST, "benchflow-list", folder or sandbox.workdir, str(ENTRY_LIMIT + 1))
     done = await sandbox.exec(
         Command(argv, timeout_s=timeout_s, workdir="/", output_limit_bytes=_LISTING_LIMIT_BYTES)
     )

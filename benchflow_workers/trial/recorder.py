@@ -25,6 +25,9 @@ from benchflow_workers.trial.redact import Redactor
 _OWN_DOCUMENTS = ("config.json", "result.json")
 """Written straight into the store; a sandbox may not leave anything in their place."""
 
+SEPARATE_DIR = "verifier-sandbox"
+"""Folder of an attempt for the record of the tests' own sandbox."""
+
 
 def write_config(store: Store, attempt: Attempt) -> None:
     """Write what is about to run; an attempt with this and no result was interrupted."""
@@ -171,6 +174,9 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         if step.test_output is not None:
             _write(place, ("verifier", "test-stdout.txt"), step.test_output)
     if rollout.events:
+    if rollout.separate is not None:
+        record = json_document(rollout.separate.model_dump(mode="json"))
+        _write(folder, (SEPARATE_DIR, f"{SEPARATE_DIR}.json"), record)
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))

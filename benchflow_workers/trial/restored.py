@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import filecmp
 import gzip
 import hashlib
-import os
 import stat
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchflow_client.errors import AgentError, ObjectNotFoundError, SandboxError
+from benchflow_client.errors import AgentError, ObjectNotFoundError
 from benchflow_client.schema.plan import RegradedTrial
 from benchflow_client.store.base import Store
 from benchflow_client.store.layout import attempt_prefix
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
 from benchflow_workers.sandbox.archive import unpack
-from benchflow_workers.sandbox.base import Command, Sandbox, Upload
+from benchflow_workers.sandbox.base import Sandbox, Upload
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, Listing, list_workspace
-from benchflow_workers.verifiers.environment import SYSTEM_PATH
+from benchflow_workers.trial.put_back import PUT_BACK_TIMEOUT_S, Side, put_back
 
 __all__ = ["RestoredTurn"]
-
-RESTORE_TIMEOUT_S: Final = 600.0
-"""Seconds for listing a fresh workspace, and for removing what the agent had removed."""
 
 _UNPACKED_LIMIT_BYTES: Final = 2 * SIZE_LIMIT_BYTES
 """More than was kept, since an entry counts too."""
 
-_REMOVE: Final = f'PATH={SYSTEM_PATH}; cd "$1" && xargs -0 rm -rf --'
-
 
 @dataclass(frozen=True, slots=True)
 class RestoredTurn:
-    """Stands in for the agent whose workspace it restores, with its user and its hardening.
-
-    Only what differs from the fresh sandbox is written: hardening tells what the agent
-    may have touched by when it changed, and what the image brought must stay the image's.
-    """
+    """Stands in for the agent whose workspace it restores, with its user and its hardening."""
 
     original: Agent
     store: Store
@@ -72,16 +61,13 @@ class RestoredTurn:
             SandboxError: The sandbox failed under it.
         """
         del context
-        fresh = await list_workspace(sandbox, timeout_s=RESTORE_TIMEOUT_S)
+        fresh = await list_workspace(sandbox, timeout_s=PUT_BACK_TIMEOUT_S)
         if fresh.place != self.kept.frozen.workdir:
             raise self._unusable(f"stood at {self.kept.frozen.workdir}; the task's is now {fresh.place}")
         with tempfile.TemporaryDirectory(prefix="regrade-") as scratch:
             room = Path(scratch)
             frozen = await asyncio.to_thread(self._unpacked, room)
-            await sandbox.get(fresh.place, room / "fresh", limit_bytes=SIZE_LIMIT_BYTES)
-            change = await asyncio.to_thread(_change, room, frozen, fresh)
-            await _remove(sandbox, fresh.place, change.removed)
-            await sandbox.put(change.uploads)
+            await put_back(sandbox, Side(room / "frozen", frozen), fresh, room, is_overlay=False)
         return AgentRun(exit_code=None, timed_out=False)
 
     def _unpacked(self, room: Path) -> Listing:
@@ -112,75 +98,6 @@ class RestoredTurn:
             "agent.not_runnable",
             f"The workspace of trial {self.kept.trial!r} {reason}.",
             hint="Run the task again with --freeze-workspace.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What makes a frozen workspace of a fresh one."""
-
-    removed: Sequence[str]
-    uploads: Sequence[Upload]
-
-
-def _change(room: Path, frozen: Listing, fresh: Listing) -> _Change:
-    wanted, there = _Side(room / "frozen", frozen), _Side(room / "fresh", fresh)
-    before, after = there.kinds(), wanted.kinds()
-    removed = [path for path, kind in before.items() if after.get(path) != kind]
-    uploads = [
-        wanted.upload(path, kind)
-        for path, kind in after.items()
-        if before.get(path) != kind or not wanted.is_like(there, path, kind)
-    ]
-    return _Change(removed, uploads)
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """A workspace on this host: a copy, and what the copy does not tell."""
-
-    tree: Path
-    listing: Listing
-
-    def kinds(self) -> Mapping[str, str]:
-        """Return path -> `folder`, `file` or `link`, parents first."""
-        found = {}
-        for parent, folders, files in os.walk(self.tree):
-            place = os.path.relpath(parent, self.tree)
-            for kind, names in (("folder", folders), ("file", files)):
-                found.update({os.path.normpath(os.path.join(place, name)): kind for name in sorted(names)})
-        return {**found, **dict.fromkeys(sorted(self.listing.links), "link")}
-
-    def mode(self, path: str) -> int:
-        status = (self.tree / path).lstat()
-        return self.listing.modes.get(path, stat.S_IMODE(status.st_mode) & 0o777)
-
-    def is_like(self, other: _Side, path: str, kind: str) -> bool:
-        if kind == "link":
-            return self.listing.links[path] == other.listing.links[path]
-        if self.mode(path) != other.mode(path):
-            return False
-        return kind == "folder" or filecmp.cmp(self.tree / path, other.tree / path, shallow=False)
-
-    def upload(self, path: str, kind: str) -> Upload:
-        target = f"{self.listing.place.rstrip('/')}/{path}"
-        if kind == "link":
-            return Upload(target, link_to=self.listing.links[path])
-        source = self.tree / path if kind == "file" else None
-        return Upload(target, source=source, mode=self.mode(path))
-
-
-async def _remove(sandbox: Sandbox, place: str, paths: Sequence[str]) -> None:
-    if not paths:
-        return
-    names = b"\0".join(os.fsencode(f"./{path}") for path in paths) + b"\0"
-    argv = ("sh", "-c", _REMOVE, "benchflow-remove", place)
-    done = await sandbox.exec(Command(argv, timeout_s=RESTORE_TIMEOUT_S, workdir="/", stdin=names))
-    if done.exit_code != 0:
-        raise SandboxError(
-            "sandbox.exec_failed",
-            f"What the agent had removed could not be removed again (exit code {done.exit_code}).",
-            hint="The image must have `xargs` and `rm`.",
         )
 
 

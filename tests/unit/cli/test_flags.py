@@ -45,6 +45,8 @@ EVERY_FIELD: dict[str, Any] = {
     "trial_tokens": 100,
     "stop_after_failures": 3,
     "freeze_workspace": True,
+    "separate_verifier": True,
+    "separate_verifier_include": ["/opt/tool", "/srv/data"],
     "job_name": "my-job",
     "jobs_dir": "out",
     "skip_invalid": True,

@@ -89,6 +89,8 @@ def test_what_changes_no_score_changes_no_identity(plan: Planner, fields: dict[s
         ({"sandbox_user": "root"}, ["sandbox_user: agent -> root"]),
         ({"sandbox_locked_paths": "/data"}, ["sandbox_locked_paths: – -> ['/data']"]),
         ({"sandbox_locked_paths": "none"}, ["sandbox_locked_paths: – -> []"]),
+        ({"separate_verifier": True}, ["separate_verifier: – -> True"]),
+        ({"separate_verifier_include": "/opt/tool"}, ["separate_verifier_include: – -> ['/opt/tool']"]),
         ({"tries": 2}, ["tries: 1 -> 2"]),
         ({"agent": ["oracle", "nop"]}, ["agent nop: – -> nop"]),
         ({"agent": "nop"}, ["agent oracle: oracle -> –", "agent nop: – -> nop"]),
@@ -163,6 +165,7 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     listed = EXPANDED | PACE | CAPS | NAMING | KEEPING
 
     counting = {"timeout_multiplier", "sandbox_user", "sandbox_locked_paths", "tries"}
+    counting |= {"separate_verifier", "separate_verifier_include"}
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
     assert AgentSpec.model_fields.keys() == {"name", "model", "env", "timeout_s"}

@@ -42,8 +42,10 @@ setup_commands = [{command = "true", cwd = "/app", env = {A = "b"}, user = "root
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir_b64_env = "A"', "sandbox.setup_commands[0].capture_dir_b64_env: capture_dir does not say what it is given"),
         ('[[environment.setup_commands]]\ncommand = "x"\ncapture_dir = "/a"\ncapture_dir_b64_env_file_var = "A-B"', "sandbox.setup_commands[0].capture_dir_b64_env_file_var: 'A-B' is no name of a variable"),
         ('[verifier]\ntype = "llm-judge"', "verifier.type: 'llm-judge' is not run by this version; only test-script is"),
-        ('[verifier]\nenvironment_mode = "separate"', "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
-        ("[verifier.environment]\ncpus = 1", "verifier.sandbox: a separate sandbox for the tests is not started by this version"),
+        ('[verifier]\nenvironment_mode = "separate"\nhardening = {restore_workspace = true}', "verifier.hardening.restore_workspace: a sandbox of the tests' own gets the workspace and no answer that is elsewhere"),
+        ('[verifier.environment]\nworkdir = "/x"', "verifier.sandbox.workdir: the tests run where the agent worked; set sandbox.workdir"),
+        ('[verifier.environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', "verifier.sandbox.network_mode: the tests' network is never filtered by a list"),
+        ('[verifier.environment]\nhealthcheck = {command = "true"}', "verifier.sandbox.healthcheck: a sandbox of the tests' own has none"),
         ('[verifier]\nservice = "db"', "verifier.service: the task has no service 'db'; it has main"),
         ('[[verifier.collect]]\ncommand = "x"', "verifier.collect: these commands are not run by this version, and the verdict may need them"),
         ('[verifier.memory]\nexpected_skills = ["a"]', "verifier.memory: skill memory is not scored by this version"),
@@ -71,6 +73,11 @@ def test_what_a_step_asks_for_is_a_reason_with_its_number(make_task, config, exp
     })
 
     assert reasons(folder) == expected
+
+
+@pytest.mark.parametrize("config", ['[verifier]\nenvironment_mode = "separate"', "[verifier.environment]\ncpus = 1"])
+def test_tests_in_a_sandbox_of_their_own_are_supported(make_task, config):
+    assert reasons(make_task({"task.toml": config})) == ()
 
 
 def test_tests_of_a_step_in_a_sandbox_of_their_own_are_a_reason(make_task):
