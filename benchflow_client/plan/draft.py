@@ -21,6 +21,7 @@ from benchflow_client.schema.task import Task
 from benchflow_client.tasks.bundle import digest_of
 from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, is_selected, select
 from benchflow_client.tasks.gate import unsupported
+from benchflow_client.tasks.playing import unplayable
 from benchflow_client.tasks.separate import as_run
 from benchflow_client.tasks.source import resolve
 
@@ -104,6 +105,8 @@ def make_draft(work: Work, *, sandbox: str) -> Draft:
         TaskError: Some cannot; lists every reason at once.
     """
     _check_fit([as_run(item.task, work.spec) for item in work.found], sandbox)
+    if SANDBOXES[sandbox].runs_commands:
+        _check_turns([as_run(item.task, work.spec) for item in work.found], work.agents)
     tasks, folders = _plan_tasks(work.found)
     plan = Plan(
         job=work.spec.job_name or new_job_name(),
@@ -155,6 +158,22 @@ def _check_fit(tasks: Sequence[Task], sandbox: str) -> None:
             f"Sandbox {sandbox!r} cannot run every task.",
             problems=problems[:_LISTED_PROBLEMS],
             hint="Leave them out with --exclude, or choose another --sandbox.",
+        )
+
+
+def _check_turns(tasks: Sequence[Task], agents: Sequence[PlannedAgent]) -> None:
+    """Refuse tasks whose roles an agent of the job cannot play, or cannot play alone."""
+    problems = tuple(
+        f"{task.name}: {reason}"
+        for task in tasks
+        for agent in agents
+        for reason in unplayable(task, agent.spec)
+    )
+    if problems:
+        raise TaskError(
+            "Not every agent can play every task.",
+            problems=tuple(dict.fromkeys(problems))[:_LISTED_PROBLEMS],
+            hint="Leave the tasks out with --exclude, or run the agents in jobs of their own.",
         )
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.turns import SessionResult
 
 
 class Outcome(StrEnum):
@@ -93,7 +94,6 @@ class Timing(Document):
     agent_execution: float | None = Field(default=None, description="The agent's turn (s).")
     freeze: float | None = Field(default=None, description="Keeping the workspace for later verifiers (s).")
     verifier: float | None = Field(default=None, description="Hardening and tests (s).")
-    collect: float | None = Field(default=None, description="Downloading logs and artifacts (s).")
     verifier_sandbox_setup: float | None = Field(
         default=None, description="Starting the tests' own sandbox (s)."
     )
@@ -104,6 +104,7 @@ class Timing(Document):
     verifier_sandbox_total: float | None = Field(
         default=None, description="From its start to its end, tests included (s)."
     )
+    collect: float | None = Field(default=None, description="Downloading logs and artifacts (s).")
     total: float | None = Field(default=None, description="From claim to commit (s).")
 
 
@@ -157,6 +158,9 @@ class TrialResult(Document):
     verifier_error_category: str | None = Field(default=None, description="Its category; None = none.")
     steps: tuple[StepResult, ...] = Field(
         default=(), description="Steps that were begun, in order; empty = the task has none."
+    )
+    sessions: tuple[SessionResult, ...] = Field(
+        default=(), description="Sessions of a task with several turns, in order; empty = one turn."
     )
     failures: tuple[Failure, ...] = Field(
         default=(), description="Every recorded failure, first cause first."

@@ -22,11 +22,10 @@ _LISTS = frozenset({"allowlist", "denylist"})
 _DEFAULT_PATHS = frozenset({"verifier", "verifier/test.sh", "tests", "tests/test.sh"})
 """Values of the `verifier:` shorthand that mean what is run anyway."""
 
-_DOCUMENT_REASONS = {
-    "agents": "tasks with several roles are not run by this version",
-    "scenes": "scenes are not run by this version",
-    "user": "a simulated user is not run by this version",
-}
+_DOCUMENT_REASONS = {"user": "a simulated user is not run by this version"}
+
+_PLAYED = ("agents", "scenes", "user")
+"""Keys that make several turns of one."""
 
 _BENCHFLOW_REASONS = {
     "nudges": "a simulated user is not run by this version",
@@ -76,7 +75,7 @@ def _steps(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
             yield f"steps[{index}].verifier.sandbox", "the tests of a step run where its agent worked"
         if stepped.config.verifier.hardening.restore_workspace:
             yield f"steps[{index}].verifier.hardening.restore_workspace", "it would undo the steps before"
-    if task.config.steps and any(task.document.get(key) for key in _DOCUMENT_REASONS):
+    if task.config.steps and any(task.document.get(key) for key in _PLAYED):
         yield "steps", "steps do not go together with roles, scenes or a user"
 
 

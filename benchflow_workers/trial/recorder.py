@@ -76,6 +76,7 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         rewards=None if rollout.rewards is None else redactor.value(plain_json(rollout.rewards)),
         **_sides(failures),
         steps=tuple(_step_result(name, step, redactor) for name, step in rollout.steps),
+        sessions=rollout.sessions,
         failures=failures,
         warnings=tuple(redactor.text(warning) for warning in rollout.warnings),
         agent_exit_code=rollout.agent_exit_code,
@@ -173,10 +174,10 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
             _write(place, ("agent", _log_name(result)), step.agent_log)
         if step.test_output is not None:
             _write(place, ("verifier", "test-stdout.txt"), step.test_output)
-    if rollout.events:
     if rollout.separate is not None:
         record = json_document(rollout.separate.model_dump(mode="json"))
         _write(folder, (SEPARATE_DIR, f"{SEPARATE_DIR}.json"), record)
+    if rollout.events:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))

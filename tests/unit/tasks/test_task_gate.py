@@ -113,7 +113,7 @@ def test_abilities_of_the_sandbox_lift_reasons(make_task):
 @pytest.mark.parametrize(
     ("yaml", "keys"),
     [
-        ("profile: multi-agent", ["agents", "scenes"]),
+        ("profile: multi-agent", []),
         ("user: {model: scripted}", ["user"]),
         ("benchflow: {nudges: {mode: x}, teams: [1]}", ["benchflow.nudges", "benchflow.teams"]),
         ("benchflow: {agent_policy: {a: 1}, runtime_policy: {a: 1}}", ["benchflow.agent_policy", "benchflow.runtime_policy"]),

@@ -1,0 +1,124 @@
+"""Who plays the roles of a task: from its document and the job's agent to sessions, before any sandbox exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from benchflow_client.errors import TrialError
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.scenes import Role
+from benchflow_client.tasks.playing import unplayable
+from benchflow_client.tasks.scenes import (
+    PlannedTurn,
+    document_of,
+    is_played_by_job,
+    planned_turns,
+    sessions_of,
+)
+from benchflow_workers.agents.base import Agent
+from benchflow_workers.agents.registry import SCRIPT
+from benchflow_workers.agents.tools import MCP_CONFIG
+from benchflow_workers.trial.records import Attempt, Prepared
+from benchflow_workers.trial.session import Session
+from benchflow_workers.trial.variables import resolve_templates, secret_values
+
+__all__ = ["with_turns"]
+
+
+def with_turns(
+    whole: Prepared, attempt: Attempt, agents: Callable[[str], Agent], environ: Mapping[str, str]
+) -> Prepared:
+    """Return a rollout with the sessions its task's scenes are played in.
+
+    A control, and a workspace that is judged again, play no turns.
+
+    Args:
+        whole: The rollout as if it had one turn.
+        attempt: The attempt.
+        agents: Returns the agent of a name.
+        environ: This worker's variables, which templates of roles refer to.
+
+    Raises:
+        TrialError: `task.unsupported`: the turns cannot be played, with every reason.
+        AgentError: `agent.env_missing`: a role needs a variable that is not set.
+    """
+    if attempt.plan.regrade is not None or whole.agent.is_control or not _runs_commands(whole):
+        return whole
+    task, spec = whole.folder.task, attempt.trial.agent.spec
+    reasons = unplayable(task, spec)
+    if reasons:
+        raise TrialError(
+            "task.unsupported",
+            f"Task {task.name!r} cannot be played by agent {attempt.trial.agent.label!r}: {'; '.join(reasons)}.",
+            hint="Choose another --agent, or leave the task out with --exclude.",
+        )
+    turns = planned_turns(task)
+    roles = document_of(task).agents.roles
+    cast = _Cast(whole, attempt, agents, environ)
+    players = {name: cast.player(name, roles[name]) for name in dict.fromkeys(turn.role for turn in turns)}
+    secrets = secret_values(
+        *(player.context.env for player in players.values()), by_reference=(), environ=environ
+    )
+    sessions = tuple(_session(players[group[0].role], group) for group in sessions_of(turns))
+    return replace(whole, sessions=sessions, secrets=whole.secrets | secrets)
+
+
+def _runs_commands(whole: Prepared) -> bool:
+    return whole.provider.capabilities.runs_commands
+
+
+def _session(player: Session, turns: Sequence[PlannedTurn]) -> Session:
+    prompts = tuple(turn.prompt for turn in turns)
+    return replace(
+        player,
+        turns=tuple(turn.id for turn in turns),
+        scene=turns[0].scene,
+        context=replace(player.context, prompts=prompts),
+    )
+
+
+class _Cast:
+    """Finds the agent of each role of one attempt."""
+
+    def __init__(
+        self,
+        whole: Prepared,
+        attempt: Attempt,
+        agents: Callable[[str], Agent],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._whole, self._attempt, self._agents, self._environ = whole, attempt, agents, environ
+
+    def player(self, name: str, role: Role) -> Session:
+        """Return a session of a role that has no turns yet."""
+        own = resolve_templates(role.env, self._environ, place=f"agents.roles.{name}.env")
+        planned, job = self._attempt.trial.agent, self._whole.agent_context
+        if is_played_by_job(role, planned.spec):
+            spec = planned.spec.model_copy(update={"model": role.model or planned.spec.model})
+            context = replace(job, spec=spec, env={**job.env, **own}, timeout_s=self._timeout_s(role))
+            return Session((), None, name, planned.label, self._whole.agent, context)
+        spec = AgentSpec(name=role.agent, model=role.model)
+        context = replace(
+            job,
+            spec=spec,
+            script=job.task_dir / role.agent if spec.is_script else None,
+            env={**self._shared(spec), **own},
+            timeout_s=self._timeout_s(role),
+        )
+        agent = self._agents(SCRIPT if spec.is_script else spec.name)
+        return Session((), None, name, spec.label, agent, context)
+
+    def _shared(self, spec: AgentSpec) -> dict[str, str]:
+        """Return the variables an agent gets that is not the job's: a script of the task gets none of the job's."""
+        names = {MCP_CONFIG}
+        if not spec.is_script:
+            names |= {item.partition("=")[0] for item in self._attempt.plan.spec.agent_env}
+        return {name: value for name, value in self._whole.agent_context.env.items() if name in names}
+
+    def _timeout_s(self, role: Role) -> float | None:
+        """Return the limit of a session: the role's own, else the agent's; what the job says comes first."""
+        job, general = self._attempt.trial.agent.spec.timeout_s, self._whole.agent_context.timeout_s
+        if job is not None or role.timeout_sec is None:
+            return general
+        return role.timeout_sec * self._attempt.plan.spec.timeout_multiplier
