@@ -178,7 +178,6 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         record = json_document(rollout.separate.model_dump(mode="json"))
         _write(folder, (SEPARATE_DIR, f"{SEPARATE_DIR}.json"), record)
     if rollout.events:
-    if rollout.events:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))
