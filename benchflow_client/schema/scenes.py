@@ -48,6 +48,13 @@ class Role(Record):
     skills_dir: PlainText | None = Field(default=None, description="Its skills; None = the task's.")
     capabilities: tuple[str, ...] = Field(default=(), description="What the role is meant to do.")
 
+    @field_validator("agent")
+    @classmethod
+    def _names_somebody(cls, value: str) -> str:
+        if not value.removeprefix("acp:"):
+            raise ValueError("expected the name or the path of an agent")
+        return value
+
 
 class Roles(Record):
     """All agents of a task with several."""

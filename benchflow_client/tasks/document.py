@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from benchflow_client.schema.agent import is_script_name
+from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.scenes import TaskDocument
 from benchflow_client.schema.task_types import finite
 from benchflow_client.tasks.config import validate
@@ -50,9 +50,10 @@ def _check_roles(document: TaskDocument, raw: Raw, findings: Findings) -> None:
 def _check_scripts(document: TaskDocument, raw: Raw, folder: Path, findings: Findings) -> None:
     """Refuse roles played by a script that is not in the task's folder."""
     for name, role in document.agents.roles.items():
-        if not is_script_name(role.agent):
+        agent = AgentSpec.model_validate(role.agent)
+        if not agent.is_script:
             continue
-        script = Path(os.path.realpath(folder / role.agent))  # a link may lead out of the folder
+        script = Path(os.path.realpath(folder / agent.name))  # a link may lead out of the folder
         if not script.is_file() or not script.is_relative_to(os.path.realpath(folder)):
             reason = "expected a registered agent, or a script below the task's folder"
             findings.problem(raw.says(("agents", "roles", name, "agent"), reason, role.agent))

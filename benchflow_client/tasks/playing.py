@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from benchflow_client.catalog.agents import find_agent
 from benchflow_client.errors import UnknownAgentError
-from benchflow_client.schema.agent import AgentSpec, is_script_name
+from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.scenes import Role
 from benchflow_client.schema.task import Task
 from benchflow_client.tasks.scenes import document_of, is_played_by_job, planned_turns
@@ -62,11 +62,9 @@ def _role(role: Role, agent: AgentSpec) -> Reasons:
     """Yield why one role cannot be played."""
     if role.reasoning_effort:
         yield "reasoning_effort", "an effort of a role is not passed on by this version"
-    if role.idle_timeout_sec:
-        yield "idle_timeout_sec", "idle agents are not stopped by this version"
     if role.skills_dir:
         yield "skills_dir", "skills of a role are not placed by this version"
-    if is_played_by_job(role, agent) or is_script_name(role.agent):
+    if is_played_by_job(role, agent) or AgentSpec.model_validate(role.agent).is_script:
         return
     try:
         if find_agent(role.agent).is_control:

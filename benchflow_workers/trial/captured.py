@@ -100,7 +100,11 @@ def with_captured(prepared: Prepared, captured: Captured) -> Prepared:
         context, env={**captured.env, **context.env}, oracle_env={**captured.env, **context.oracle_env}
     )
     steps = tuple(replace(step, prepared=with_captured(step.prepared, captured)) for step in prepared.steps)
-    return replace(prepared, agent_context=context, steps=steps)
+    sessions = tuple(
+        replace(item, context=replace(item.context, env={**captured.env, **item.context.env}))
+        for item in prepared.sessions
+    )
+    return replace(prepared, agent_context=context, steps=steps, sessions=sessions)
 
 
 def place_captured(folder: Path) -> None:

@@ -17,7 +17,7 @@ from benchflow_client.tasks.scenes import (
     sessions_of,
 )
 from benchflow_workers.agents.base import Agent
-from benchflow_workers.agents.registry import SCRIPT
+from benchflow_workers.agents.registry import kind_of
 from benchflow_workers.agents.tools import MCP_CONFIG
 from benchflow_workers.trial.records import Attempt, Prepared
 from benchflow_workers.trial.session import Session
@@ -78,6 +78,12 @@ def _session(player: Session, turns: Sequence[PlannedTurn]) -> Session:
     )
 
 
+def _as_role(spec: AgentSpec, role: Role) -> AgentSpec:
+    """Return what is said of an agent with what a role says on top."""
+    said = {"model": role.model, "idle_timeout_s": role.idle_timeout_sec}
+    return spec.model_copy(update={key: value for key, value in said.items() if value is not None})
+
+
 class _Cast:
     """Finds the agent of each role of one attempt."""
 
@@ -95,19 +101,18 @@ class _Cast:
         own = resolve_templates(role.env, self._environ, place=f"agents.roles.{name}.env")
         planned, job = self._attempt.trial.agent, self._whole.agent_context
         if is_played_by_job(role, planned.spec):
-            spec = planned.spec.model_copy(update={"model": role.model or planned.spec.model})
+            spec = _as_role(planned.spec, role)
             context = replace(job, spec=spec, env={**job.env, **own}, timeout_s=self._timeout_s(role))
             return Session((), None, name, planned.label, self._whole.agent, context)
-        spec = AgentSpec(name=role.agent, model=role.model)
+        spec = _as_role(AgentSpec.model_validate(role.agent), role)
         context = replace(
             job,
             spec=spec,
-            script=job.task_dir / role.agent if spec.is_script else None,
+            script=job.task_dir / spec.name if spec.is_script else None,
             env={**self._shared(spec), **own},
             timeout_s=self._timeout_s(role),
         )
-        agent = self._agents(SCRIPT if spec.is_script else spec.name)
-        return Session((), None, name, spec.label, agent, context)
+        return Session((), None, name, spec.label, self._agents(kind_of(spec)), context)
 
     def _shared(self, spec: AgentSpec) -> dict[str, str]:
         """Return the variables an agent gets that is not the job's: a script of the task gets none of the job's."""

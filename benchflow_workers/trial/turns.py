@@ -49,7 +49,7 @@ async def play(prepared: Prepared, session: Session, sandbox: Sandbox, rollout: 
 def ended_well(rollout: Rollout) -> bool:
     """Return whether the last session came to its end by itself, with exit code 0 where it has one."""
     last = rollout.sessions[-1]
-    return not last.timed_out and last.exit_code in {0, None}
+    return not rollout.is_broken and not last.timed_out and last.exit_code in {0, None}
 
 
 def with_rest_unplayed(rollout: Rollout, sessions: Sequence[Session]) -> Rollout:
@@ -101,6 +101,7 @@ def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) ->
         events=(*rollout.events, _mark(session), *one.events),
         agent_log=rollout.agent_log + f"== {name} ==\n".encode() + one.agent_log + b"\n",
         agent_exit_code=one.agent_exit_code,
+        is_broken=one.is_broken,
         usage=one.usage if is_first else total_usage([rollout.usage, one.usage]),
         n_events_read=max(rollout.n_events_read, one.n_events_read),
         sessions=(*rollout.sessions, result),

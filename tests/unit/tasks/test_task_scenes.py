@@ -170,3 +170,14 @@ def test_prompts_of_undeclared_roles_and_scenes_are_found_by_the_check(make_docu
         "task.md: ## role:critic: no such role is declared; did you mean 'critics'?",
         "task.md: ## scene:build: no such scene is declared",
     )
+
+
+def test_agent_of_a_role_may_be_a_script_that_speaks_a_protocol_and_must_be_named(make_document):
+    text = "---\nagents: {roles: {a: {agent: 'acp:agents/there.py'}, b: {agent: 'acp:'}}}\n---\nDo it.\n"
+    folder = make_document(text, {"agents/there.py": "pass\n"})
+
+    with pytest.raises(TaskError) as caught:
+        read_task(folder)
+
+    (problem,) = caught.value.problems
+    assert problem.endswith("expected the name or the path of an agent")
