@@ -18,6 +18,7 @@ from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.agents.acp_errors import failure_of_words
 from benchflow_workers.agents.acp_session import (
+    CANCEL_S,
     HANDSHAKE_S,
     AgentAnswerError,
     Ending,
@@ -42,8 +43,17 @@ EXIT_S: Final = 5.0
 """How long a program that broke off is waited for, to learn how it ended."""
 
 
+@dataclass(frozen=True, slots=True)
 class AcpAgent:
-    """Talks to `AgentContext.script`."""
+    """Talks to `AgentContext.script`.
+
+    Attributes:
+        handshake_s: Seconds for each answer before the first prompt.
+        cancel_s: Seconds it has for a clean end when it is told to stop.
+    """
+
+    handshake_s: float = HANDSHAKE_S
+    cancel_s: float = CANCEL_S
 
     @property
     def is_control(self) -> bool:
@@ -71,7 +81,9 @@ class AcpAgent:
             SandboxError: The sandbox failed under it.
         """
         timeout_s = context.timeout_s or UNLIMITED_S
-        limits = Limits(time.monotonic() + timeout_s, context.spec.idle_timeout_s or None)
+        limits = Limits(
+            time.monotonic() + timeout_s, context.spec.idle_timeout_s or None, self.handshake_s, self.cancel_s
+        )
         turn = _Turn(context, limits, sandbox.workdir)
         async with sandbox.attach(program_command(context, APART, timeout_s=timeout_s)) as process:
             await turn.take(process)
@@ -99,14 +111,14 @@ class _Turn:
         try:
             async with connected(process, self.noise, self.trajectory) as connection:
                 session = await open_session(
-                    connection, self.trajectory, cwd=self.workdir, servers=self._servers()
+                    connection, self.trajectory, self.limits, cwd=self.workdir, servers=self._servers()
                 )
                 self.is_ready = True
                 await self._talk(session)
         except AgentAnswerError as error:
             self.failure = failure_of_words(error.message, error.data)
         except NoHandshakeError as error:
-            self.failure = _no_handshake(error)
+            self.failure = self._no_handshake(error)
         except ConnectionError:
             await self._gone(process)
         self.errors = process.stderr
@@ -140,6 +152,10 @@ class _Turn:
             "pending_tool_call_ids": list(pending),
             "terminal_trajectory_complete": not pending,
         })
+
+    def _no_handshake(self, error: NoHandshakeError) -> Failure:
+        text = f"The agent did not answer {error.method} within {self.limits.handshake_s:g} s."
+        return Failure(code="agent.no_handshake", message=text)
 
     async def _gone(self, process: Process) -> None:
         """Find out how a program ended that talks no more."""
@@ -184,11 +200,6 @@ class _Turn:
             failures=failures,
             is_broken=self.failure is not None,
         )
-
-
-def _no_handshake(error: NoHandshakeError) -> Failure:
-    text = f"The agent did not answer {error.method} within {HANDSHAKE_S:g} s."
-    return Failure(code="agent.no_handshake", message=text)
 
 
 def _server(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:

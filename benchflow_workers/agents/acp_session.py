@@ -33,10 +33,10 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 1
 HANDSHAKE_S: Final = 60.0
-"""Seconds for each answer before the first prompt."""
+"""Seconds for an answer."""
 
 CANCEL_S: Final = 5.0
-"""Seconds an agent that was told to stop has for a clean end."""
+"""Seconds for a clean end."""
 
 _ALLOWED: Final = ("allow_always", "allow_once")
 _METHOD_NOT_FOUND: Final = -32601
@@ -78,10 +78,19 @@ class NoHandshakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Attributes: deadline: End of the turn (monotonic seconds). idle_s: Seconds without a sign; None = any."""
+    """How long an agent is waited for.
+
+    Attributes:
+        deadline: End of the turn (monotonic seconds).
+        idle_s: Seconds it may show no sign of work; None = any.
+        handshake_s: Seconds for each answer before the first prompt.
+        cancel_s: Seconds it has for a clean end when it is told to stop.
+    """
 
     deadline: float
     idle_s: float | None
+    handshake_s: float = HANDSHAKE_S
+    cancel_s: float = CANCEL_S
 
 
 @dataclass
@@ -117,7 +126,7 @@ class Session:
         try:
             ending = await self._wait(asking, limits)
             if ending is not Ending.ANSWERED:
-                await self._cancel(asking)
+                await self._cancel(asking, limits.cancel_s)
             elif isinstance(answer := asking.result(), Mapping):
                 self._answered(answer)
         except RequestError as error:
@@ -137,10 +146,10 @@ class Session:
             await asyncio.wait({asking}, timeout=until - now)
         return Ending.ANSWERED
 
-    async def _cancel(self, asking: asyncio.Future[Any]) -> None:
+    async def _cancel(self, asking: asyncio.Future[Any], patience_s: float) -> None:
         """Tell the agent to stop, and give it a moment."""
         with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(CANCEL_S):
+            async with asyncio.timeout(patience_s):
                 await self.connection.send_notification("session/cancel", {"sessionId": self.identity})
                 await asyncio.wait({asking})
         if asking.done():
@@ -166,13 +175,19 @@ def _count(value: Any) -> int | None:
 
 
 async def open_session(
-    connection: Connection, trajectory: Trajectory, *, cwd: str, servers: Sequence[Mapping[str, Any]]
+    connection: Connection,
+    trajectory: Trajectory,
+    limits: Limits,
+    *,
+    cwd: str,
+    servers: Sequence[Mapping[str, Any]],
 ) -> Session:
     """Shake hands and open a session.
 
     Args:
         connection: To the agent; made by `connected`.
         trajectory: Where events go.
+        limits: How long it is waited for.
         cwd: Absolute workspace.
         servers: Tool servers, as the protocol has them.
 
@@ -189,8 +204,9 @@ async def open_session(
             "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
             "clientInfo": {"name": "benchflow", "version": __version__},
         },
+        limits,
     )
-    opened = await _ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)})
+    opened = await _ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)}, limits)
     info = ready.get("agentInfo")
     return Session(
         connection=connection,
@@ -201,9 +217,12 @@ async def open_session(
     )
 
 
-async def _ask(connection: Connection, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _ask(
+    connection: Connection, method: str, params: Mapping[str, Any], limits: Limits
+) -> Mapping[str, Any]:
+    left_s = min(limits.handshake_s, limits.deadline - time.monotonic())
     try:
-        async with asyncio.timeout(HANDSHAKE_S):
+        async with asyncio.timeout(left_s):
             answer = await connection.send_request(method, dict(params))
     except TimeoutError as error:
         raise NoHandshakeError(method) from error

@@ -62,16 +62,13 @@ class Trajectory:
     def update(self, update: Mapping[str, Any]) -> None:
         """Record a `session/update`; one of an unknown kind, or of no sense, changes nothing."""
         update = plain_json(update)
-        kind = update.get("sessionUpdate")
+        kind = str(update.get("sessionUpdate"))
         if kind in _CHUNKS:
             self._chunk(_CHUNKS[kind], update.get("content"))
         elif kind in {"tool_call", "tool_call_update"}:
             self._tool_call(update)
         elif kind in _KEPT_AS_THEY_ARE:
-            self.mark({
-                "type": kind,
-                **{key: value for key, value in update.items() if key != "sessionUpdate"},
-            })
+            self.mark({**update, "type": kind})
 
     def idle_since(self, idle_s: float) -> float:
         """Return until when (monotonic seconds) an agent may do nothing.
@@ -126,6 +123,7 @@ class Trajectory:
         if not self._has_room(_size(changes)):
             changes = {key: value for key, value in changes.items() if key == "status"}
         call.update(changes)
+        call["status"] = str(call["status"])
         if call["status"] in _UNFINISHED:
             self._touched[identity] = time.monotonic()
         else:

@@ -1,0 +1,192 @@
+"""Agents of the Agent Client Protocol in real sandboxes: what they say, how they end, what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from benchflow_client.errors import AgentError
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.task import Task
+from benchflow_workers.agents.acp import AcpAgent
+from benchflow_workers.agents.base import AgentContext, AgentRun
+from benchflow_workers.agents.user import prepare_user
+from benchflow_workers.sandbox.base import Sandbox
+
+AGENT = Path(__file__).parents[2] / "assets" / "agents" / "acp.sh"
+USER = "agent"
+
+MakeTask = Callable[..., Task]
+Shell = Callable[..., Awaitable[str]]
+Take = Callable[..., Awaitable[AgentRun]]
+
+
+@pytest.fixture
+def take(sandbox: Sandbox, make_task: MakeTask, tmp_path: Path) -> Take:
+    """Return what prepares the user, places the agent, and takes its turn."""
+
+    async def run(
+        act: str,
+        *prompts: str,
+        idle_s: float = 0.0,
+        timeout_s: float = 60.0,
+        handshake_s: float = 60.0,
+        script: Path = AGENT,
+        **env: str,
+    ) -> AgentRun:
+        context = AgentContext(
+            task=make_task(),
+            task_dir=tmp_path,
+            spec=AgentSpec(name=str(script), protocol="acp", idle_timeout_s=idle_s),
+            script=script,
+            env={"ACT": act, **env},
+            oracle_env={},
+            timeout_s=timeout_s,
+            user=USER,
+            prompts=prompts or ("Write it.",),
+        )
+        agent = AcpAgent(handshake_s=handshake_s, cancel_s=0.5)
+        await prepare_user(sandbox, USER, sandbox.workdir, timeout_s=60)
+        await sandbox.put(agent.uploads(context))
+        return await agent.run(sandbox, context)
+
+    return run
+
+
+def kinds(run: AgentRun) -> list[str]:
+    return [str(event["type"]) for event in run.events]
+
+
+def codes(run: AgentRun) -> list[str]:
+    return [failure.code for failure in run.failures]
+
+
+async def written(shell: Shell, sandbox: Sandbox) -> str:
+    return await shell(sandbox, "cat out.txt 2>/dev/null || true")
+
+
+async def test_an_agent_works_and_its_trajectory_tells_it(take: Take, sandbox: Sandbox, shell: Shell) -> None:
+    run = await take("work")
+
+    assert await written(shell, sandbox) == "finished\n"
+    assert (run.failures, run.is_broken, run.timed_out) == ([], False, False)
+    assert kinds(run) == ["user_message", "tool_call", "agent_message", "turn_end"]
+    assert run.events[1]["status"] == "completed"
+    assert run.events[2]["text"] == "done"
+    usage = run.usage
+    assert (usage.n_tool_calls, usage.n_prompts, usage.n_input_tokens, usage.total_tokens) == (1, 1, 11, 18)
+    assert usage.usage_source == "agent_native_acp"
+
+
+async def test_prompts_are_given_one_after_the_other_in_one_session(
+    take: Take, sandbox: Sandbox, shell: Shell
+) -> None:
+    run = await take("count", "first", "second")
+
+    assert await written(shell, sandbox) == "1 first\n2 second\n"
+    assert run.usage.n_prompts == 2
+
+
+async def test_lines_of_any_size_arrive_whole(take: Take) -> None:
+    run = await take("big")
+
+    message = next(event for event in run.events if event["type"] == "agent_message")
+    assert (message["n_chunks"], len(message["text"])) == (5, 65535 + 65536 + 65537 + 200_000 + 5_000_000)
+    assert not run.is_broken
+
+
+async def test_what_is_no_message_is_the_log(take: Take, sandbox: Sandbox, shell: Shell) -> None:
+    run = await take("noise")
+
+    assert await written(shell, sandbox) == "finished\n"
+    assert kinds(run) == ["user_message", "agent_message", "turn_end"]
+    for words in (b"npm notice", b"Welcome", b"DEBUG the tool ended", b'"level":"info"', b"{half a message"):
+        assert words in run.log
+
+
+async def test_a_deadline_keeps_what_was_done(take: Take, sandbox: Sandbox, shell: Shell) -> None:
+    run = await take("late", timeout_s=3)
+
+    assert (run.timed_out, run.is_broken, codes(run)) == (True, False, [])
+    assert await written(shell, sandbox) == "finished\n"
+    assert run.events[-1]["reason"] == "wall_clock_timeout"
+    assert run.events[-1]["terminal_trajectory_complete"] is True
+
+
+async def test_nothing_an_agent_started_acts_after_its_turn(
+    take: Take, sandbox: Sandbox, shell: Shell
+) -> None:
+    run = await take("survivor", timeout_s=3)
+
+    assert run.timed_out
+    before = await written(shell, sandbox)
+    await shell(sandbox, "sleep 0.5")
+    assert await written(shell, sandbox) == before
+
+
+async def test_an_agent_without_a_sign_of_work_is_stopped(take: Take) -> None:
+    run = await take("late", idle_s=1)
+
+    assert (codes(run), run.timed_out, run.is_broken) == (["agent.idle"], False, False)
+    assert run.events[-1]["reason"] == "idle_timeout"
+
+
+async def test_a_tool_that_runs_may_take_longer(take: Take) -> None:
+    run = await take("tool-hangs", idle_s=30, timeout_s=3)
+
+    assert (codes(run), run.timed_out) == ([], True)
+    assert run.events[-1]["pending_tool_call_ids"] == ["t1"]
+    assert run.events[-1]["terminal_trajectory_complete"] is False
+
+
+@pytest.mark.parametrize("act", ["dies", "dies-with-child"])
+async def test_an_agent_that_breaks_off_is_not_scored(take: Take, act: str) -> None:
+    run = await take(act)
+
+    assert (codes(run), run.is_broken, run.exit_code) == (["agent.disconnected"], True, 7)
+    assert "exit code 7 in the middle of its turn" in run.failures[0].message
+    assert run.events[1]["text"] == "working"
+    assert (b"last words" in run.log) == (act == "dies")
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        ("limited", "agent.rate_limited"),
+        ("confused", "agent.protocol"),
+        ("silent", "agent.silent"),
+        ("not-there", "agent.disconnected"),
+    ],
+)
+async def test_an_agent_that_never_really_worked_is_not_scored(take: Take, act: str, code: str) -> None:
+    run = await take(act)
+
+    assert (codes(run), run.is_broken) == ([code], True)
+
+
+async def test_an_agent_that_does_not_get_ready_is_not_waited_for(take: Take) -> None:
+    run = await take("never-ready", handshake_s=1)
+
+    assert (codes(run), run.is_broken) == (["agent.no_handshake"], True)
+    assert "initialize" in run.failures[0].message
+
+
+async def test_permissions_are_given_and_other_wishes_refused(
+    take: Take, sandbox: Sandbox, shell: Shell
+) -> None:
+    run = await take("permission")
+
+    assert await written(shell, sandbox) == "finished\n"
+    assert [event["option_id"] for event in run.events if event["type"] == "permission"] == ["yes"]
+
+
+async def test_a_program_the_sandbox_cannot_run_is_told_before_any_turn(take: Take, tmp_path: Path) -> None:
+    script = tmp_path / "agent.sh"
+    script.write_text("#!/opt/no-such-interpreter\n")
+
+    with pytest.raises(AgentError, match="no-such-interpreter") as caught:
+        await take("work", script=script)
+
+    assert caught.value.code == "agent.not_runnable"
