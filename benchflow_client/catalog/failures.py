@@ -50,6 +50,13 @@ FAILURES: dict[str, FailureKind] = {
     "sandbox.image_missing": _kind(
         "image not found", "sandbox_setup", _SETUP, "pull or load the image on the worker's host"
     ),
+    "sandbox.registry_busy": _kind(
+        "registry turned the pull away",
+        "sandbox_setup",
+        _INFRA,
+        "log in at the registry, or use a mirror",
+        is_retried=True,
+    ),
     "sandbox.too_large": _kind(
         "sandbox larger than the worker",
         "sandbox_setup",
@@ -131,6 +138,15 @@ FAILURES: dict[str, FailureKind] = {
         _INFRA,
         _RETRY,
         is_retried=True,
+    ),
+    "verifier.guard_failed": _kind(
+        "plugin guard could not be loaded",
+        "verifier_other",
+        _TASK,
+        "keep PYTHONPATH in the tests of {task}",
+    ),
+    "verifier.session_broken_off": _kind(
+        "a full reward of tests that did not end", "verifier_failure", _AGENT, _LOGS
     ),
     "verifier.sandbox_lost": _kind(
         "sandbox died before a verdict", "verifier_infra", _INFRA, _RETRY, is_retried=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ class BuildSource:
     target: str | None
     digest: str
     timeout_s: float
+
+_BUSY = re.compile(
+    r"toomanyrequests|rate.?limit|\b429\b|\b50[0234]\b|TLS handshake timeout|i/o timeout|connection reset", re.I
+)
+"""What engines and registries say of pulls that may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class Progress:
 
 
 def raise_missing(name: str, why: str) -> NoReturn:
-    """Raise `sandbox.image_missing`."""
+    """Raise `sandbox.image_missing`, or `sandbox.registry_busy` where a registry would answer later."""
+    _raise_if_busy(f"Image {name!r} is not on this host, {why}.")
     raise SandboxError(
         "sandbox.image_missing",
         f"Image {name!r} is not on this host, {why}.",
@@ -87,9 +94,11 @@ def raise_failed(build: Build, progress: Progress, reason: str) -> NoReturn:
     number = counter.partition("/")[0]  # the engine counts its own steps for labels into the total
     tail = "\n".join(f"  | {line}" for line in progress.lines)
     if instruction.upper().startswith("FROM "):
+        what = f"The base image of {build.place} cannot be used: {instruction}: {reason.strip()}"
+        _raise_if_busy(what)
         raise SandboxError(
             "sandbox.image_missing",
-            f"The base image of {build.place} cannot be used: {instruction}: {reason.strip()}",
+            what,
             hint="Check the FROM line, or load the image on the worker's host with docker pull.",
         )
     has_own_lines = not build.extra[:-1]  # a certificate to trust is put in as lines of its own
@@ -107,6 +116,15 @@ def raise_failed(build: Build, progress: Progress, reason: str) -> NoReturn:
         + (f"\n{tail}" if tail else ""),
         hint=hint,
     )
+
+
+def _raise_if_busy(what: str) -> None:
+    if _BUSY.search(what):
+        raise SandboxError(
+            "sandbox.registry_busy",
+            what,
+            hint="Log the worker's host in at the registry, use a mirror, or load the image beforehand.",
+        )
 
 
 def _with_line(text: str, feature: str) -> str:
