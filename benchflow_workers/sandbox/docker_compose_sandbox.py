@@ -13,6 +13,7 @@ from benchflow_workers.sandbox.docker_compose import ServiceGroup
 from benchflow_workers.sandbox.docker_http import EngineError
 from benchflow_workers.sandbox.docker_sandbox import DockerSandbox
 from benchflow_workers.sandbox.finishing import finish
+from benchflow_workers.sandbox.listener import Door, Target
 from benchflow_workers.sandbox.process import Process
 
 
@@ -37,6 +38,10 @@ class ComposedSandbox:
     def services(self) -> Mapping[str, Sandbox]:
         """Each side service by name."""
         return dict(self._group.sandboxes)
+
+    async def open_door(self, port: int, target: Target) -> Door:
+        """Listen on the loopback of the agent's container; see `ListensInside`."""
+        return await self._main.open_door(port, target)
 
     async def exec(self, command: Command) -> Completed:
         """Run a command in the agent's container; see the protocol."""

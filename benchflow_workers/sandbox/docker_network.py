@@ -7,11 +7,15 @@ by the worker, from outside, and root inside lacks the capability to change a ro
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from pathlib import Path
 from typing import Any, Literal
 
 from benchflow_client.errors import SandboxError
+from benchflow_workers.sandbox import network_links
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
+from benchflow_workers.sandbox.listener import Door, Doors, Target
 from benchflow_workers.sandbox.network import NetworkPolicy, not_enforced
 from benchflow_workers.sandbox.network_egress import EgressOptions
 from benchflow_workers.sandbox.network_outlet import Outlet
@@ -41,6 +45,7 @@ class ContainerNetwork:
         )  # the engine keeps a network of that name attached until it is told
         self._outlet = Outlet(options)
         self._certificate = ""
+        self._doors = Doors()
         self._policy: NetworkPolicy | None = NetworkPolicy("public" if attached == "bridge" else "no-network")
 
     async def set(self, policy: NetworkPolicy) -> str:
@@ -76,8 +81,36 @@ class ContainerNetwork:
         """Return what was refused since the last time."""
         return self._outlet.log.take()
 
+    async def open_door(self, port: int, target: Target) -> Door:
+        """Listen on the container's loopback; see `ListensInside`.
+
+        Raises:
+            SandboxError: `sandbox.exec_failed`, `sandbox.lost`.
+            EngineError: The engine does not tell the container's process.
+        """
+        pid = await self._pid()
+        try:
+            return await asyncio.to_thread(
+                self._doors.open_blocking, lambda: self._listener(pid, port), target
+            )
+        except OSError as error:
+            raise SandboxError(
+                "sandbox.exec_failed",
+                f"The worker cannot listen on port {port} inside container {self._id[:12]}: {error.strerror}.",
+                hint="Choose another port, or 0 for any; the worker must be root beside the engine.",
+            ) from error
+
+    def _listener(self, pid: int, port: int) -> socket.socket:
+        namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._check_owner(pid)
+            return network_links.listen_in(namespace, port)
+        finally:
+            os.close(namespace)
+
     async def close(self) -> None:
-        """Pull the cable to the gateway for good, if there is one; safe to call twice."""
+        """Close every door, and pull the cable to the gateway for good; safe to call twice."""
+        await asyncio.to_thread(self._doors.close_blocking)
         await asyncio.to_thread(self._outlet.close_blocking)
 
     async def _attach(self, wanted: Attached) -> None:

@@ -31,6 +31,7 @@ from benchflow_workers.sandbox.docker_process import DockerProcess
 from benchflow_workers.sandbox.docker_processes import KEEPER, ContainerProcesses
 from benchflow_workers.sandbox.docker_removal import remove_stubborn
 from benchflow_workers.sandbox.finishing import finish
+from benchflow_workers.sandbox.listener import Door, Target
 from benchflow_workers.sandbox.network import NOT_ENFORCED, NetworkPolicy, not_enforced
 from benchflow_workers.sandbox.output import CappedOutput
 
@@ -179,6 +180,17 @@ class DockerSandbox:
             raise not_enforced(policy, "this container keeps the network it was opened with")
         async with self._guard("change its network", NOT_ENFORCED):
             return await self._network.set(policy)
+
+    async def open_door(self, port: int, target: Target) -> Door:
+        """Listen on the container's loopback; see `ListensInside`."""
+        if self._network is None:
+            raise SandboxError(
+                "task.unsupported",
+                f"The worker cannot listen inside container {self._id[:12]}: it does not share its engine's host.",
+                hint="Run the worker as root with CAP_SYS_ADMIN and CAP_NET_ADMIN beside the engine.",
+            )
+        async with self._guard("open a port", "sandbox.exec_failed"):
+            return await self._network.open_door(port, target)
 
     def take_refusals(self) -> tuple[dict[str, Any], ...]:
         """Return what its network refused since the last time; see `KeepsRefusals`."""

@@ -18,6 +18,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from benchflow_workers.sandbox import network_urls
 from benchflow_workers.sandbox.network import PORTS, NetworkPolicy, canonical
@@ -43,7 +44,16 @@ from benchflow_workers.sandbox.network_names import (
     read_question,
     read_server_name,
 )
-from benchflow_workers.sandbox.network_streams import CHUNK_BYTES, HEAD_BYTES, Ends, close, connect, exchange
+from benchflow_workers.sandbox.network_streams import (
+    CHUNK_BYTES,
+    HEAD_BYTES,
+    Acceptor,
+    Ends,
+    close,
+    connect,
+    end_tasks,
+    exchange,
+)
 from benchflow_workers.sandbox.network_tls import TlsOpener
 
 logger = logging.getLogger(__name__)
@@ -92,7 +102,6 @@ class Gateway:
         self._junction: Junction | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
-        self._connections: set[asyncio.Task[None]] = set()
 
     def open_blocking(self, namespace: int) -> None:
         """Lay the cable of a namespace and serve it; returns when names are answered.
@@ -121,15 +130,17 @@ class Gateway:
     def _serve(self, junction: Junction) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.add_reader(junction.questions, self._answer, junction.questions)
-        acceptors = [self._loop.create_task(self._accept(sock, port)) for sock, port in junction.streams]
+        acceptor = Acceptor(_CONNECTIONS)
+        accepting = [
+            self._loop.create_task(acceptor.accept(sock, partial(self._served, port)))
+            for sock, port in junction.streams
+        ]
         try:
             self._loop.run_forever()
         finally:
             self._loop.remove_reader(junction.questions)
-            ending = (*acceptors, *self._connections)
-            for task in ending:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
+            self._loop.run_until_complete(end_tasks(*accepting))
+            self._loop.run_until_complete(acceptor.end())
             self._loop.close()
 
     def _answer(self, questions: socket.socket) -> None:
@@ -151,31 +162,8 @@ class Gateway:
             self._note(Refusal(question.name, DNS_PORT, rule), GATEWAY)
         return answer_dns(packet, question, GATEWAY if is_permitted else None)
 
-    async def _accept(self, listener: socket.socket, port: int) -> None:
-        while True:
-            try:
-                connection, _ = await self._loop.sock_accept(listener)
-            except OSError:  # reset before it was taken, or no descriptor is free
-                await asyncio.sleep(0.05)
-                continue
-            if len(self._connections) >= _CONNECTIONS:
-                connection.close()
-                continue
-            task = self._loop.create_task(self._connection(connection, port))
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
-
-    async def _connection(self, connection: socket.socket, port: int) -> None:
-        """Serve one connection to its end; whatever is wrong with it ends it."""
-        reader, writer = await asyncio.open_connection(sock=connection, limit=HEAD_BYTES)
-        try:
-            await self._served(Ends(reader, writer), connection.getsockname()[0], port)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            logger.debug("network: a connection to port %d ended: %r", port, error)
-        finally:
-            await close(writer)
-
-    async def _served(self, ends: Ends, asked: str, port: int) -> None:
+    async def _served(self, port: int, ends: Ends) -> None:
+        asked = str(ends.writer.get_extra_info("sockname")[0])
         if port == DNS_PORT:
             await self._answer_stream(ends)
         elif port in PORTS and asked != GATEWAY and self._policy.permits_address(ipaddress.ip_address(asked)):

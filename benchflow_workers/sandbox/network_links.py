@@ -37,6 +37,7 @@ _IFF_UP = 1
 _LOOPBACK = 1  # index of `lo` in every namespace
 _PREFIX = 30
 _BACKLOG = 128
+_LOCALHOST = "127.0.0.1"
 
 IP_TRANSPARENT, IP_PKTINFO = 19, 8
 """Options of level IP; Python's socket module lacks their names."""
@@ -108,6 +109,24 @@ def join(namespace: int, ports: Sequence[int]) -> Junction:
         junction.cut()
         raise
     return junction
+
+
+def listen_in(namespace: int, port: int) -> socket.socket:
+    """Return a socket that listens on the loopback of a namespace.
+
+    Args:
+        namespace: Descriptor of a network namespace.
+        port: Port; 0 = one that is free.
+
+    Raises:
+        OSError: The port is taken, or this process may not enter the namespace.
+    """
+
+    def listen() -> socket.socket:
+        kernel.enter_network(namespace)
+        return socket.create_server((_LOCALHOST, port), backlog=_BACKLOG)
+
+    return _in_a_thread(listen)
 
 
 def problem() -> str:

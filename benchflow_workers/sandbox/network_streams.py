@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ssl import SSLContext
+
+logger = logging.getLogger(__name__)
 
 HEAD_BYTES = 1 << 16
 """Of what a connection begins with; a TLS hello or the head of a request is smaller."""
@@ -15,6 +19,7 @@ CHUNK_BYTES = 1 << 16
 
 _CONNECT_S = 20.0
 _CLOSE_S = 5.0
+_BREATH_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,49 @@ async def connect(
         except OSError as error:  # a TimeoutError and an SSLError are ones
             last = error
     raise last
+
+
+class Acceptor:
+    """Takes connections and serves each in a task of its own; one that fails ends alone.
+
+    Args:
+        most: Connections at once; one too many is closed.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(self, listener: socket.socket, serve: Callable[[Ends], Awaitable[None]]) -> None:
+        """Take the connections of a listening socket until this is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:  # reset before it was taken, or no descriptor is free
+                await asyncio.sleep(_BREATH_S)
+                continue
+            if len(self._tasks) >= self._most:
+                connection.close()
+                continue
+            task = loop.create_task(_served(connection, serve))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def end(self) -> None:
+        """End every connection."""
+        await end_tasks(*self._tasks)
+
+
+async def _served(connection: socket.socket, serve: Callable[[Ends], Awaitable[None]]) -> None:
+    """Serve one connection to its end; whatever is wrong with it ends it."""
+    reader, writer = await asyncio.open_connection(sock=connection, limit=HEAD_BYTES)
+    try:
+        await serve(Ends(reader, writer))
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        logger.debug("network: a connection at %s ended: %r", writer.get_extra_info("sockname"), error)
+    finally:
+        await close(writer)
 
 
 async def exchange(one: Ends, other: Ends) -> None:

@@ -21,6 +21,7 @@ from benchflow_workers.sandbox.base import (
     SandboxSpec,
     Upload,
 )
+from benchflow_workers.sandbox.listener import Door, Target, open_door
 from benchflow_workers.sandbox.network import NetworkPolicy, switch_network
 from benchflow_workers.sandbox.network_log import take_refusals
 from benchflow_workers.sandbox.process import Process
@@ -64,6 +65,10 @@ class RecordedSandbox:
     async def get(self, path: str, target: Path, *, limit_bytes: int = 1 << 30) -> bool:
         """Copy a file or folder out of the sandbox."""
         return await self._inner.get(path, target, limit_bytes=limit_bytes)
+
+    async def open_door(self, port: int, target: Target) -> Door:
+        """Listen inside the sandbox, where it can."""
+        return await open_door(self._inner, port, target)
 
     def take_refusals(self) -> tuple[dict[str, Any], ...]:
         """Return what the sandbox was refused, where it knows."""

@@ -134,7 +134,9 @@ class Launcher:
             record = self._places.started(record, holder.pid)
             stack.pop_all()
         network = LocalNetwork(holder, self._options.egress) if spec.has_changing_network else None
-        return LocalSandbox(Made(record, holder, self._places, around, image.notes, network))
+        return LocalSandbox(
+            Made(record, holder, self._places, around, image.notes, network, bool(request["cuts_network"]))
+        )
 
     def _surroundings(self, spec: SandboxSpec, image: Image, group: ControlGroup) -> Surroundings:
         env = {**image.env, **spec.env}

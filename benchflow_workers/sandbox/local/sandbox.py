@@ -16,6 +16,7 @@ from typing import Any
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.archive import pack, sandbox_path, unpack
 from benchflow_workers.sandbox.base import Command, Completed, Upload
+from benchflow_workers.sandbox.listener import Door, Doors, HostDoor, Target
 from benchflow_workers.sandbox.local import execution
 from benchflow_workers.sandbox.local.execution import Surroundings
 from benchflow_workers.sandbox.local.holder_client import Channel, Holder, lost
@@ -37,6 +38,7 @@ class Made:
     around: Surroundings
     notes: tuple[str, ...]
     network: LocalNetwork | None = None
+    has_own_network: bool = False
 
 
 class LocalSandbox:
@@ -49,6 +51,7 @@ class LocalSandbox:
     def __init__(self, made: Made) -> None:
         self.notes = made.notes
         self._made = made
+        self._doors = Doors()
         self._closing = threading.Lock()
         self._is_closed = False
 
@@ -141,6 +144,12 @@ class LocalSandbox:
             hint="Check the space left in the worker's state folder and the paths of the task.",
         )
 
+    async def open_door(self, port: int, target: Target) -> Door:
+        """Listen on the sandbox's own loopback; see `ListensInside`."""
+        if not self._made.has_own_network:
+            return HostDoor.of(target)
+        return await asyncio.to_thread(self._doors.open_blocking, lambda: self._listen(port), target)
+
     async def listen(self, port: int) -> socket.socket:
         """Return a socket that listens on 127.0.0.1 of the sandbox's own network.
 
@@ -179,6 +188,7 @@ class LocalSandbox:
         Raises:
             SandboxError: `sandbox.exec_failed` when a process cannot be killed.
         """
+        self._doors.close_blocking()
         if self._made.network is not None:
             self._made.network.close_blocking()
         if not self._made.holder.end():
