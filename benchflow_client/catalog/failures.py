@@ -91,10 +91,10 @@ FAILURES: dict[str, FailureKind] = {
     ),
     "agent.timeout": _kind("agent ran out of time", "timeout", _AGENT, _LOGS),
     "agent.exited": _kind("agent ended with an error", "other", _AGENT, _LOGS),
-    "agent.idle": _kind("agent did nothing for too long", "idle_timeout", _AGENT, _LOGS, is_retried=True),
-    "agent.disconnected": _kind("agent broke off", "pipe_closed", _AGENT, _LOGS, is_retried=True),
-    "agent.no_handshake": _kind("agent did not get ready", "acp_error", _AGENT, _LOGS, is_retried=True),
-    "agent.protocol": _kind("agent answered with an error", "acp_error", _AGENT, _LOGS, is_retried=True),
+    "agent.idle": _kind("agent did nothing for too long", "idle_timeout", _AGENT, _LOGS),
+    "agent.disconnected": _kind("agent broke off", "pipe_closed", _AGENT, _LOGS),
+    "agent.no_handshake": _kind("agent did not get ready", "acp_error", _INFRA, _LOGS, is_retried=True),
+    "agent.protocol": _kind("agent answered with an error", "acp_error", _AGENT, _LOGS),
     "agent.silent": _kind(
         "agent said and did nothing", "suspected_api_error", _SETUP, "check the agent's model and login"
     ),
@@ -116,6 +116,10 @@ FAILURES: dict[str, FailureKind] = {
     ),
     "agent.context_overflow": _kind("model's context is full", "provider_rejected", _AGENT, _LOGS),
     "agent.rejected": _kind("provider rejected the request", "provider_rejected", _AGENT, _LOGS),
+    "user.unknown": _kind(
+        "user not installed on the worker", "other", _SETUP, "install the user where the workers run"
+    ),
+    "user.failed": _kind("user could not go on", "other", _SETUP, "look at the worker's log"),
     "verifier.no_tests": _kind("task has no tests", "verifier_other", _TASK, "add tests/test.sh to {task}"),
     "verifier.no_reward": _kind("verifier wrote no reward", "verifier_failure", _TASK, _LOGS),
     "verifier.invalid_reward": _kind("reward is not valid", "verifier_failure", _TASK, _LOGS),

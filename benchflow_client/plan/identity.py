@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchflow_client.schema.loop import SINGLE_SHOT
 from benchflow_client.schema.plan import Plan, PlannedAgent
 
 __all__ = [
@@ -36,6 +37,7 @@ EXPANDED = frozenset({
     "model",
     "agent_env",
     "agent_timeout_s",
+    "agent_idle_timeout_s",
     "sandbox",
 })  # fmt: skip
 """Settings of a job that the plan holds expanded, as tasks, agents and kind of sandbox."""
@@ -60,7 +62,11 @@ NAMING = frozenset({"job_name", "jobs_dir"})
 KEEPING = frozenset({"freeze_workspace"})
 """Settings that say what is kept of a trial after its agent has ended."""
 
-YOUNGER: Mapping[str, Any] = {"separate_verifier": False, "separate_verifier_include": []}
+YOUNGER: Mapping[str, Any] = {
+    "separate_verifier": False,
+    "separate_verifier_include": [],
+    "loop": SINGLE_SHOT,
+}
 """Settings that came after the first keys, with the value that is as if they were not there."""
 
 _DIGITS = 12  # of a digest, shown to people

@@ -51,11 +51,11 @@ class AgentSpec(Record):
         description="Wall clock in seconds; None = as each task says.",
     )
 
-    idle_timeout_s: float = Field(
-        default=600.0,
+    idle_timeout_s: float | None = Field(
+        default=None,
         ge=0,
         allow_inf_nan=False,
-        description="Stop an agent that shows no sign of work for so many seconds; 0 = never.",
+        description="Seconds without a sign of work; 0 = any; None = as the job says.",
     )
     protocol: Literal["acp"] | None = Field(
         default=None,

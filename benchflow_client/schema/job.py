@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from benchflow_client.schema.agent import AgentSpec, check_env
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.ids import JOB_NAME_PATTERN
+from benchflow_client.schema.loop import SINGLE_SHOT, parse_loop
 from benchflow_client.schema.locked_paths import check_locked
 from benchflow_client.schema.separate import check_carried
 
@@ -65,6 +66,13 @@ class JobSpec(Record):
         gt=0,
         allow_inf_nan=False,
         description="Wall clock of the agent phase in seconds; None = as each task says.",
+    )
+    agent_idle_timeout_s: float = Field(
+        default=600.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Stop an agent that shows no sign of work for so many seconds, where its protocol has "
+        "signs; 0 = never.",
     )
     sandbox_user: str = Field(
         default="agent",
@@ -142,6 +150,16 @@ class JobSpec(Record):
         default=(),
         description="Path in the sandbox that such a fresh sandbox gets too; repeat for several.",
     )
+    loop: str = Field(
+        default=SINGLE_SHOT,
+        description="How often an agent may go on before the verdict: single-shot, verify-retry:k=3,feedback=names "
+        "(none, counts, names or raw), self-review:k=3.",
+    )
+    user: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="User installed on the workers who talks to the agent in place of a task's own; None = as each task says.",
+    )
     job_name: str | None = Field(
         default=None,
         pattern=JOB_NAME_PATTERN,
@@ -178,11 +196,29 @@ class JobSpec(Record):
     def _strict_paths(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None if value is None else check_locked(value)
 
+    @field_validator("loop")
+    @classmethod
+    def _written_out(cls, value: str) -> str:
+        """Return the strategy with all its parameters, so that equal ones are equal texts."""
+        return str(parse_loop(value))
+
+    @field_validator("user")
+    @classmethod
+    def _without_loop(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("loop", SINGLE_SHOT) != SINGLE_SHOT:
+            raise ValueError("a user does not go together with a loop; give one of the two")
+        return value
+
     def resolved_agents(self) -> tuple[AgentSpec, ...]:
-        """Return the agents with the job-wide model, variables and timeout filled in."""
+        """Return the agents with the job-wide model, variables and time limits filled in."""
         return tuple(
             agent.with_defaults(model=self.model, env=self.agent_env).model_copy(
-                update={"timeout_s": agent.timeout_s or self.agent_timeout_s}
+                update={
+                    "timeout_s": agent.timeout_s or self.agent_timeout_s,
+                    "idle_timeout_s": self.agent_idle_timeout_s
+                    if agent.idle_timeout_s is None
+                    else agent.idle_timeout_s,
+                }
             )
             for agent in self.agent
         )

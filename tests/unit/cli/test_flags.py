@@ -31,6 +31,7 @@ EVERY_FIELD: dict[str, Any] = {
     "limit": 5,
     "timeout_multiplier": 2.5,
     "agent_timeout_s": 60.0,
+    "agent_idle_timeout_s": 30.0,
     "sandbox_user": "root",
     "sandbox_locked_paths": ["/data", "/srv/answers.d"],
     "max_attempts": 2,

@@ -95,6 +95,7 @@ def test_what_changes_no_score_changes_no_identity(plan: Planner, fields: dict[s
         ({"agent": ["oracle", "nop"]}, ["agent nop: – -> nop"]),
         ({"agent": "nop"}, ["agent oracle: oracle -> –", "agent nop: – -> nop"]),
         ({"agent_timeout_s": 5}, ["agent oracle, timeout_s: – -> 5.0"]),
+        ({"agent_idle_timeout_s": 0}, ["agent oracle, idle_timeout_s: 600.0 -> 0.0"]),
         ({"agent_env": ["A=1"]}, ["agent oracle, variable A: – -> 1"]),
         ({"agent_env": ["A"]}, ["agent oracle, variable A: – -> set by the worker"]),
     ],

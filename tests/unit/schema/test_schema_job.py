@@ -86,7 +86,7 @@ def test_the_job_fills_in_what_an_agent_leaves_open() -> None:
         tasks="t",
         agent=(
             AgentSpec(name="one"),
-            AgentSpec(name="two", model="own", env=("KEY=own",), timeout_s=5),
+            AgentSpec(name="two", model="own", env=("KEY=own",), timeout_s=5, idle_timeout_s=0),
         ),
         model="shared",
         agent_env=("KEY=shared",),
@@ -95,8 +95,16 @@ def test_the_job_fills_in_what_an_agent_leaves_open() -> None:
 
     one, two = spec.resolved_agents()
 
-    assert (one.model, one.env, one.timeout_s) == ("shared", ("KEY=shared",), 60)
-    assert (two.model, two.env, two.timeout_s) == ("own", ("KEY=shared", "KEY=own"), 5)
+    assert (one.model, one.env, one.timeout_s, one.idle_timeout_s) == ("shared", ("KEY=shared",), 60, 600)
+    assert (two.model, two.env, two.timeout_s, two.idle_timeout_s) == ("own", ("KEY=shared", "KEY=own"), 5, 0)
+
+
+def test_an_agent_of_a_protocol_is_named_by_its_path() -> None:
+    (agent,) = JobSpec(tasks="t", agent="acp:bots/fixer").agent
+
+    assert (agent.name, agent.protocol, agent.is_script, agent.label) == ("bots/fixer", "acp", True, "fixer")
+    assert AgentSpec(name="fixer", protocol="acp").is_script
+    assert AgentSpec(name="acp:fixer", model="m").model == "m"
 
 
 @pytest.mark.parametrize(
