@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from benchflow_client.results.read import (
     stored_results,
     trial_results,
 )
+from benchflow_client.results.regrades import Judgement, latest_judgements
 from benchflow_client.schema.ids import is_job_name
 from benchflow_client.schema.summary import Summary
 from benchflow_client.schema.trial import Receipt
@@ -112,6 +113,10 @@ class JobHandle:
     def trials(self) -> Iterator[PublishedTrial]:
         """Yield every finished trial with its result document."""
         return trial_results(self._fleet.store, self.name, self._fleet.ledger.receipts(self.name))
+
+    def regrades(self) -> Mapping[str, Judgement]:
+        """Return trial id -> what the last `bench regrade` of it found; results stay as they were."""
+        return latest_judgements(self._fleet.store, self.name)
 
     def cancel(self, *, by: str = "", reason: str = "") -> bool:
         """Stop the job: waiting trials at once, running ones within seconds.
@@ -269,6 +274,10 @@ class StoredJob:
         """Yield every finished trial with its result document."""
         for result in stored_results(self._store, self.results().plan):
             yield PublishedTrial(Receipt.of(result), result)
+
+    def regrades(self) -> Mapping[str, Judgement]:
+        """Return trial id -> what the last `bench regrade` of it found; results stay as they were."""
+        return latest_judgements(self._store, self.name)
 
     def summary(self) -> Summary:
         """Return the summary, counted anew from the results where none was written."""

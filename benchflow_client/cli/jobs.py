@@ -16,7 +16,7 @@ from benchflow_client.cli.run import INTERRUPTED, exit_code, follow_to_end, show
 from benchflow_client.handle import StoredJob
 from benchflow_client.ledger.base import TrialCancel
 from benchflow_client.plan.retry import Choice
-from benchflow_client.report import trials_report
+from benchflow_client.report import judged_again_report, trials_report
 from benchflow_client.results.evidence import evidence_of
 from benchflow_client.results.rows import published_row, write_csv
 from benchflow_client.schema.trial import Outcome
@@ -95,18 +95,21 @@ def results(
         handle = client.stored_job(job)
         if csv:
             plan = handle.results().plan
-            write_csv((published_row(plan, trial) for trial in handle.trials()), sys.stdout)
+            regrades = handle.regrades()
+            write_csv((published_row(plan, trial, regrades) for trial in handle.trials()), sys.stdout)
             return 0
-        summary = handle.summary()
+        summary, regrades = handle.summary(), handle.regrades()
         if json:
-            render.print_json(summary.model_dump(mode="json"))
+            again = {name: judgement.model_dump(mode="json") for name, judgement in regrades.items()}
+            render.print_json({**summary.model_dump(mode="json"), **({"regrades": again} if again else {})})
             return 0
         render.render_summary(summary)
+        render.render_report(judged_again_report(regrades.values()))
         render.render_failures(summary, evidence=evidence_of(handle.trials, summary))
         if failed or trials:
             plan = handle.results().plan
             wanted = [
-                published_row(plan, trial)
+                published_row(plan, trial, regrades)
                 for trial in handle.trials()
                 if trials or trial.receipt.outcome != Outcome.PASSED.value
             ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -35,6 +35,10 @@ class RegradeFlags:
     trial: Annotated[str, Parameter(help="Only the trial with this id.")] = ""
     reason: Annotated[str, Parameter(help="Why, for others to read.")] = ""
     concurrency: Annotated[int, Parameter(help="Trials at once.", converter=whole_number)] = 4
+    sandbox: Annotated[
+        Literal["docker", "local"] | None,
+        Parameter(help="Where the tests run; nothing given: where the agents of the job ran."),
+    ] = None
 
 
 _ALL = RegradeFlags()

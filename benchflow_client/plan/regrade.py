@@ -19,6 +19,7 @@ from benchflow_client.plan.draft import Draft
 from benchflow_client.plan.identity import CAPS
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.ids import new_job_name
+from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import (
     Plan,
     PlannedTask,
@@ -37,6 +38,7 @@ from benchflow_client.tasks.digest import folder_digest
 from benchflow_client.tasks.discover import FoundTask, discover
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.read import read_task
+from benchflow_client.tasks.separate import as_run
 from benchflow_client.tasks.source import resolve
 
 __all__ = ["RegradeRequest", "idle_receipts", "regrade_draft"]
@@ -54,6 +56,7 @@ class RegradeRequest:
         trial: Only the trial with this id; empty = all.
         reason: Why, for people.
         concurrency: Trials at once.
+        sandbox: Kind of sandbox the tests run in; None = the job's.
     """
 
     tasks: str | None = None
@@ -61,6 +64,7 @@ class RegradeRequest:
     trial: str = ""
     reason: str = ""
     concurrency: int = 4
+    sandbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class _Tasks:
     broken: Mapping[str, str]
     digests: dict[str, str]  # of those found, by name
 
-    def refusal(self, planned: PlannedTask, sandbox: str, store: Store) -> str:
+    def refusal(self, planned: PlannedTask, spec: JobSpec, sandbox: str, store: Store) -> str:
         """Return why the trials of a task cannot be judged again; empty = they can."""
         if planned.name in self.broken:
             return f"its task cannot be read now: {self.broken[planned.name]}"
@@ -86,7 +90,10 @@ class _Tasks:
                 return f"its task changed in more than its verifier: {', '.join(changed)}"
         able = SANDBOXES[sandbox]
         reasons = unsupported(
-            now.task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus
+            as_run(now.task, spec),
+            networks=able.networks,
+            has_compose=able.has_compose,
+            has_gpus=able.has_gpus,
         )
         return f"its task cannot run on sandbox {sandbox}: {reasons[0]}" if reasons else ""
 
@@ -117,7 +124,7 @@ def regrade_draft(
     tasks = _present(job, ask, cache_dir)
     by_id = {result.trial: result for result in results}
     of_task = {
-        task.name: tasks.refusal(task, job.sandbox, store)
+        task.name: tasks.refusal(task, job.spec, ask.sandbox or job.sandbox, store)
         for task in dict.fromkeys(trial.task for trial in wanted)
     }
     refusals = {trial.id: _refusal(by_id.get(trial.id)) or of_task[trial.task.name] for trial in wanted}
@@ -159,6 +166,8 @@ def _is_wanted(trial: PlannedTrial, ask: RegradeRequest) -> bool:
 def _refusal(result: TrialResult | None) -> str:
     if result is None:
         return "it left no result"
+    if result.steps:
+        return "its task has several steps, and what each of them left is not kept"
     if result.frozen is None:
         return "its workspace was not kept (--freeze-workspace)"
     return ""
@@ -221,7 +230,7 @@ def _plan(job: Plan, ask: RegradeRequest, tasks: _Tasks, able: list[PlannedTrial
         job=name,
         created_at=utc_now(),
         spec=job.spec.model_copy(update=changes),
-        sandbox=job.sandbox,
+        sandbox=ask.sandbox or job.sandbox,
         source=tasks.source,
         tasks=tuple(
             task.model_copy(update={"digest": tasks.digests[task.name]})

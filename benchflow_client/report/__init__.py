@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchflow_client.report.again import judged_again_report
 from benchflow_client.report.blocks import (
     Block,
     Column,
@@ -53,6 +54,7 @@ __all__ = [
     "failure_report",
     "job_row",
     "jobs_report",
+    "judged_again_report",
     "limits_report",
     "plan_report",
     "report_data",

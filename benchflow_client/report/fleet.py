@@ -104,17 +104,19 @@ def workers_report(rows: Sequence[WorkerRow]) -> Report:
 
 
 def trials_report(rows: Sequence[Mapping[str, Any]]) -> Report:
-    """Return the table of single trials, a row of `results.rows` each."""
+    """Return the table of single trials, a row of `results.rows` each; `again` is the last regrade's reward."""
+    is_judged_again = any("regrade.id" in row for row in rows)
     columns = (
         Column("task", shrink=2),
         Column("agent", shrink=1),
         Column("try", "right"),
         Column("outcome"),
         Column("reward", "right"),
+        *((Column("again", "right"),) if is_judged_again else ()),
         Column("cause", shrink=3),
         Column("folder", shrink=4, is_optional=True),
     )
-    return (Table(columns, tuple(_trial_cells(row) for row in rows)),)
+    return (Table(columns, tuple(_trial_cells(row, again=is_judged_again) for row in rows)),)
 
 
 def sandboxes_report(rows: Sequence[Mapping[str, Any]]) -> Report:
@@ -171,9 +173,10 @@ def _cap(number: float | None) -> str:
     return NONE if number is None else f"{number:g}"
 
 
-def _trial_cells(row: Mapping[str, Any]) -> Row:
+def _trial_cells(row: Mapping[str, Any], *, again: bool) -> Row:
     texts = (row["task"], row["agent"], str(row["try"]), row["outcome"], ratio(row["reward"]))
-    return Row((*texts, row["code"] or NONE, row["folder"] or NONE))
+    later = (ratio(row.get("regrade.reward")),) if again else ()
+    return Row((*texts, *later, row["code"] or NONE, row["folder"] or NONE))
 
 
 def _job_state(progress: JobProgress) -> str:

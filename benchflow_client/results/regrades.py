@@ -19,12 +19,14 @@ from benchflow_client.schema.plan import Plan, RefusedTrial, Regrade, RegradedTr
 from benchflow_client.schema.trial import NOT_RUN, Outcome, Receipt, TrialResult, scalar_reward
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import read_document, write_document
+from benchflow_client.store.keys import relative_to
 from benchflow_client.store.layout import attempt_prefix, job_prefix, result_key
 
 __all__ = [
     "Judgement",
     "RegradeSummary",
     "TrialRegrades",
+    "latest_judgements",
     "read_regrade_summary",
     "regrade_summary",
     "write_regrades",
@@ -138,6 +140,24 @@ def read_regrade_summary(store: Store, job: str) -> RegradeSummary | None:
         return read_document(store, _summary_key(job), RegradeSummary)
     except ObjectNotFoundError:
         return None
+
+
+def latest_judgements(store: Store, job: str) -> dict[str, Judgement]:
+    """Return trial id -> what the last regrade of it found; empty = none of the job's was judged again.
+
+    Raises:
+        StoreError: A document cannot be read.
+    """
+    if read_regrade_summary(store, job) is None:
+        return {}
+    bare = job_prefix(job).removesuffix("/")
+    keys = [
+        key
+        for key in store.list(job_prefix(job))
+        if relative_to(bare, key).split("/")[1:] == ["regrade.json"]
+    ]
+    found = (read_document(store, key, TrialRegrades).latest for key in keys)
+    return {judgement.trial: judgement for judgement in found}
 
 
 def _judgement(store: Store, plan: Plan, kept: RegradedTrial, receipt: Receipt, *, reason: str) -> Judgement:

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.results.read import PublishedTrial
+from benchflow_client.results.regrades import Judgement
 from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.trial import Receipt, TrialResult
 
@@ -38,7 +39,9 @@ COLUMNS = (
     "trial",
     "index",
 )
-"""Columns every row has, in this order; `rewards.*` and `metrics.*` follow where a trial has them."""
+"""Columns every row has, in this order; `rewards.*`, `metrics.*` and `regrade.*` follow where a trial has them."""
+
+_NONE: Mapping[str, Judgement] = {}
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """First characters that make a spreadsheet run a cell instead of showing it."""
@@ -101,11 +104,25 @@ def receipt_row(plan: Plan, receipt: Receipt) -> Row:
     }
 
 
-def published_row(plan: Plan, published: PublishedTrial) -> Row:
-    """Return the row of a published trial: of its result, else of its receipt."""
-    if published.result is None:
-        return receipt_row(plan, published.receipt)
-    return to_row(published.result)
+def published_row(plan: Plan, published: PublishedTrial, regrades: Mapping[str, Judgement] = _NONE) -> Row:
+    """Return the row of a published trial: of its result, else of its receipt.
+
+    Args:
+        plan: The job's plan.
+        published: The trial.
+        regrades: Trial id -> what the last regrade of it found; it comes beside, as ``regrade.*``.
+    """
+    found = published.result
+    row = receipt_row(plan, published.receipt) if found is None else to_row(found)
+    judgement = regrades.get(row["trial"])
+    if judgement is None:
+        return row
+    return {
+        **row,
+        "regrade.id": judgement.id,
+        "regrade.reward": judgement.new_reward,
+        "regrade.change": judgement.change,
+    }
 
 
 def named_numbers(rewards: Mapping[str, Any] | None) -> dict[str, float]:

@@ -78,9 +78,9 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     folder = replace(folder, task=as_run(folder.task, attempt.plan.spec))
     _check_supported(folder.task, provider)
     steps = step_tables(folder.task.config)
+    is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
+    is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
     if not steps:
-        is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
-        is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
         whole = with_turns(_resolve(attempt, parts, folder, provider), attempt, parts.agent, parts.environ)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
         ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen)
@@ -90,7 +90,8 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     first = done[0].prepared
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
     sandbox = with_services(replace(first.sandbox, build_context=_build_context(folder)), folder)
-    return replace(first, folder=folder, sandbox=sandbox, secrets=secrets, steps=done)
+    whole = replace(first, folder=folder, sandbox=sandbox, secrets=secrets, steps=done)
+    return replace(whole, is_frozen_after=is_frozen)
 
 
 def _prepare_step(

@@ -184,6 +184,8 @@ def _failures(name: str, rollout: Rollout) -> Iterator[Failure]:
 
 
 def _warnings(prepared: Prepared, named: Sequence[tuple[str, Rollout]]) -> Iterator[str]:
+    if prepared.is_frozen_after:
+        yield "What each step left was not kept, so it cannot be judged again: each step begins in what the one before left."
     for name, one in named:
         yield from (f"Step {name!r}: {warning}" for warning in one.warnings)
     last, rollout = named[-1]

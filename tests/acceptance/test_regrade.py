@@ -92,3 +92,6 @@ def test_kept_workspaces_are_judged_by_the_present_tests_and_results_stay(
         found = read(path)
         changes[found["latest"]["trial"]] = (found["original"]["reward"], found["latest"]["new_reward"])
     assert changes == {"first.fix-build.agent.1": (0.0, 1.0), "first.fix-build.nop.1": (0.0, 0.0)}
+    shown = bench("results", "first", "--trials")
+    assert "2 trials judged again: 1 fail->pass, 1 same · passed 0/2 -> 1/2" in shown.err
+    assert json.loads(bench("results", "first", "--json").out)["regrades"].keys() == changes.keys()

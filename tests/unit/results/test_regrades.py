@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchflow_client.results.regrades import TrialRegrades, read_regrade_summary, write_regrades
+from benchflow_client.results.read import PublishedTrial
+from benchflow_client.results.regrades import (
+    TrialRegrades,
+    latest_judgements,
+    read_regrade_summary,
+    write_regrades,
+)
+from benchflow_client.results.rows import published_row
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
@@ -115,6 +122,29 @@ def test_every_regrade_of_a_trial_is_kept_and_writing_twice_adds_nothing(store: 
     found = read_document(store, "old/t0__1/regrade.json", TrialRegrades)
     assert [item.id for item in found.regrades] == ["r-1", "r-2"]
     assert found.latest.change == "fail->pass"
+
+
+def test_readers_get_the_last_judgement_of_each_trial_beside_its_row(store: FileStore) -> None:
+    both, again = plan("r-1", 0.0, 0.5), plan("r-2", 0.0)
+    assert latest_judgements(store, "old") == {}
+    write_regrades(store, both, [judged(store, both, 0, 0.0), judged(store, both, 1, 0.5)])
+    write_regrades(store, again, [judged(store, again, 0, 1.0)])
+
+    found = latest_judgements(store, "old")
+
+    assert {name: (item.id, item.new_reward) for name, item in found.items()} == {
+        "old.t0.oracle.1": ("r-2", 1.0),
+        "old.t1.oracle.1": ("r-1", 0.5),
+    }
+    job = both.model_copy(update={"job": "old", "regrade": None})
+    first = PublishedTrial(Receipt(0, "failed", 0.0, "", 1, 0.0, None, None, "t0__1"), None)
+    row = published_row(job, first, found)
+    assert (row["outcome"], row["reward"]) == ("failed", 0.0)
+    assert {name: value for name, value in row.items() if name.startswith("regrade.")} == {
+        "regrade.id": "r-2",
+        "regrade.reward": 1.0,
+        "regrade.change": "fail->pass",
+    }
 
 
 def test_the_summary_counts_changes_and_names_what_was_refused(store: FileStore) -> None:
