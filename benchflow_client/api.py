@@ -127,7 +127,7 @@ class Client:
             UsageError: The spec, its tasks or its agents are wrong; see `make_draft`.
             ResumeMismatchError: See `submit`.
         """
-        work = find_work(spec, cache_dir=self.settings.state_dir)
+        work = find_work(spec, cache_dir=self.settings.state_dir, env_registry=self.settings.env_registry)
         if resume is None or fresh:
             return make_draft(work, sandbox=self._likely_sandbox(spec))
         return _resumed(work, self._ended(resume, spec))
@@ -155,7 +155,7 @@ class Client:
             ResumeMismatchError: The job to resume would have other trials now.
             InfrastructureError: Broker or store refuse; nothing is left half-written.
         """
-        work = find_work(spec, cache_dir=self.settings.state_dir)
+        work = find_work(spec, cache_dir=self.settings.state_dir, env_registry=self.settings.env_registry)
         ended = None if resume is None or fresh else self._ended(resume, spec)
         draft = None if ended is None else _resumed(work, ended)
         fleet = self._access.connect(spec)

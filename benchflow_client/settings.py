@@ -50,6 +50,10 @@ class Settings(Record):
         description="Name of the fleet; sandboxes of other fleets are never touched. None = a name of the "
         "ledger's own, which is lost with the ledger's data.",
     )
+    env_registry: Path | None = Field(
+        default=None,
+        description="Folder of `NAME@VERSION.toml` files that --environment-manifest names; None = there is none.",
+    )
     user: str = Field(description="Who submits and cancels, for people.")
 
     def addresses(self) -> Addresses | None:

@@ -21,6 +21,7 @@ from benchflow_client.schema.task import Task
 from benchflow_client.tasks.bundle import digest_of
 from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, is_selected, select
 from benchflow_client.tasks.gate import unsupported
+from benchflow_client.tasks.manifest import manifest_text
 from benchflow_client.tasks.playing import unplayable
 from benchflow_client.tasks.separate import as_run
 from benchflow_client.tasks.source import resolve
@@ -73,19 +74,23 @@ class Work:
     scripts: dict[str, Path]
 
 
-def find_work(spec: JobSpec, *, cache_dir: Path) -> Work:
+def find_work(spec: JobSpec, *, cache_dir: Path, env_registry: Path | None = None) -> Work:
     """Find and read everything a spec refers to; needs no fleet.
 
     Args:
         spec: What was asked for.
         cache_dir: Folder for clones and staged scripts on this machine.
+        env_registry: Folder that versions of environment manifests are looked up in; None = there is none.
 
     Raises:
         SourceError: The task source does not exist or cannot be fetched.
         TaskError: Tasks cannot be read; lists every problem at once.
         UnknownAgentError: No agent of that name.
-        JobSpecError: An agent's script cannot be used.
+        JobSpecError: An agent's script, or the environment manifest, cannot be used.
     """
+    if spec.environment_manifest is not None:
+        text = manifest_text(spec.environment_manifest, env_registry)
+        spec = spec.model_copy(update={"environment_manifest": text})
     agents, scripts = _plan_agents(spec.resolved_agents(), cache_dir)
     source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
     discovery = discover(source.path, room=cache_dir / "converted")

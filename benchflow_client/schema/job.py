@@ -160,6 +160,11 @@ class JobSpec(Record):
         pattern=r"^[A-Za-z0-9_.-]+$",
         description="User installed on the workers who talks to the agent in place of a task's own; None = as each task says.",
     )
+    environment_manifest: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Services every task's agent works with: an environment.toml, `name@version`, or JSON.",
+    )
     job_name: str | None = Field(
         default=None,
         pattern=JOB_NAME_PATTERN,

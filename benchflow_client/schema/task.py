@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.compose import ComposeFile
+from benchflow_client.schema.manifest import Manifest
 from benchflow_client.schema.task_types import (
     AbsolutePath,
     AllowedHost,
@@ -372,6 +373,9 @@ class Task(Record):
     has_compose: bool = Field(description="environment/docker-compose.yaml (or .yml) exists.")
     compose: ComposeFile | None = Field(
         default=None, description="What that file says; None = there is none."
+    )
+    manifest: Manifest | None = Field(
+        default=None, description="Services that run in the agent's sandbox; None = there are none."
     )
     document: dict[str, Any] = Field(
         default_factory=dict,

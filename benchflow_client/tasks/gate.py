@@ -8,6 +8,7 @@ from typing import Any
 
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import step_config, step_tables
+from benchflow_client.tasks.manifest import manifest_reasons
 from benchflow_client.tasks.separate import separate_reasons
 from benchflow_client.tasks.strategies import refusal
 
@@ -55,6 +56,7 @@ def unsupported(
         *_machine(task, has_compose=has_compose, has_gpus=has_gpus),
         *_networks(task, networks),
         *_preparation(task),
+        *manifest_reasons(task),
         *_verifier(task),
         *_document(task.document),
     )

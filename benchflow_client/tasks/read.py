@@ -21,6 +21,7 @@ from benchflow_client.tasks.layout import (
     read_strategy,
     warn_about_tests,
 )
+from benchflow_client.tasks.manifest import has_own_image, read_manifest
 from benchflow_client.tasks.profiles import apply_profiles, expand_shorthands
 from benchflow_client.tasks.raw import Raw, dotted, value_at
 from benchflow_client.tasks.spelling import lift_limits, unify
@@ -33,9 +34,6 @@ from benchflow_client.tasks.yaml_text import parse_yaml
 
 TASK_FILES = ("task.md", "task.toml")
 """A folder that holds one of these is a task; the first one found decides."""
-
-_MANIFESTS = ("environment.toml", "environment.yaml")
-"""Files that may describe services the agent works with."""
 
 _MOST_DIFFERENCES = 10
 """Keys that are named when task.md and task.toml disagree."""
@@ -109,7 +107,9 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
     if layout.verifier_dir == "verifier" and (strategy := read_strategy(folder, findings)):
         document = document | {"verifier_strategy": strategy}
     compose = read_compose(folder, declared.config, findings) if layout.has_compose else None
-    if not declared.has_image and not (layout.has_compose and (compose is None or compose.has_image)):
+    manifest = read_manifest(folder, document, findings)
+    has_image = declared.has_image or has_own_image(manifest)
+    if not has_image and not (layout.has_compose and (compose is None or compose.has_image)):
         _check_image(folder, layout, findings)
     if not is_utf8(folder.name):
         findings.problem("the name of the folder is not UTF-8; rename it")
@@ -126,6 +126,7 @@ def _read(folder: Path, there: list[str], findings: Findings) -> Task | None:
         has_dockerfile=layout.has_dockerfile,
         has_compose=layout.has_compose,
         compose=compose,
+        manifest=manifest,
         document=document,
         ignored_keys=declared.ignored_keys,
         warnings=tuple(findings.warnings),
@@ -267,8 +268,5 @@ def _warn(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) 
         warn_about_tests(folder, layout.verifier_dir, findings)
     if verifier.workspace_recovery or verifier.submission_files:
         findings.warning("verifier: workspace_recovery and submission_files keep nothing in this version")
-    for name in _MANIFESTS:
-        if os.path.lexists(folder / name):
-            findings.warning(f"{name}: services of a manifest are not started by this version")
     if config.sandbox.skills_dir or os.path.lexists(folder / "environment/skills"):
         findings.warning("environment/skills: skills are not placed in the sandbox by this version")

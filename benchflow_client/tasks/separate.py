@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.task import SandboxTable, Task
+from benchflow_client.tasks.manifest import with_manifest
 
 __all__ = ["as_run", "separate_reasons"]
 
@@ -13,7 +14,8 @@ _LISTS = frozenset({"allowlist", "denylist"})
 
 
 def as_run(task: Task, spec: JobSpec) -> Task:
-    """Return a task as a job runs it: with a sandbox of the tests' own where the job asks for one."""
+    """Return a task as a job runs it: with its services, and a sandbox of the tests' own where the job asks."""
+    task = with_manifest(task, spec.environment_manifest)
     if not spec.separate_verifier or task.config.verifier.is_separate:
         return task
     verifier = task.config.verifier.model_copy(update={"sandbox_mode": "separate"})

@@ -51,11 +51,13 @@ class Captured:
         env: Variables.
         files: Archives whose paths are in `env`.
         secrets: Values that must not appear in anything that is written.
+        warnings: What a reader of the result should know.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Upload, ...] = ()
     secrets: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
 
     def fill_in(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return a command's variables on top of what was captured, `${NAME}` of it filled in."""

@@ -21,6 +21,7 @@ from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs, c
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.captured import Captured
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
+from benchflow_workers.trial.manifest import start_services
 from benchflow_workers.trial.networks import enter_network, keep_refusals
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout, frozen_room
@@ -57,7 +58,7 @@ class Stopwatch:
 
 
 async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGenerator[Captured, None]:
-    """Run setup commands, wait for the healthcheck, make the agent's user (a step makes its own).
+    """Run setup commands, start services, wait for the healthcheck, make the agent's user (a step makes its own).
 
     Args:
         prepared: The rollout.
@@ -72,8 +73,10 @@ async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGen
     """
     table = prepared.folder.task.config.sandbox
     await enter_network(prepared, sandbox, "setup")
+    captured = Captured()
     async for captured in run_setup_commands(prepared, sandbox, folder):
         yield captured
+    yield replace(captured, warnings=await start_services(prepared, sandbox))
     if table.healthcheck is not None:
         await until_healthy(table.healthcheck, sandbox)
     if prepared.folder.task.config.verifier.hardening.restore_workspace:
@@ -171,9 +174,7 @@ def with_events(rollout: Rollout, folder: Path) -> Rollout:
     events = written[rollout.n_events_read :]
     tool_calls = sum(event.get("type") == "tool_call" for event in events)
     usage = rollout.usage.model_copy(update={"n_tool_calls": rollout.usage.n_tool_calls + tool_calls})
-    return replace(
-        rollout, events=(*rollout.events, *events), usage=usage, n_events_read=len(written)
-    )
+    return replace(rollout, events=(*rollout.events, *events), usage=usage, n_events_read=len(written))
 
 
 def judge(prepared: Prepared, tests: Completed, rollout: Rollout, folder: Path) -> Rollout:

@@ -129,6 +129,7 @@ def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: Sandb
             attempt, folder, variables, agent_user=user if agent.runs_as_user else None
         ),
         setup_env=variables.setup,
+        services_env=variables.services,
         host_locks=parts.host_locks,
         secrets=variables.secrets,
     )

@@ -108,6 +108,7 @@ class Prepared:
         verifier: Who judges.
         verify_context: What the verifier may know.
         setup_env: Resolved variables for setup commands, in their order.
+        services_env: Variables of the worker for the services of the task's manifest.
         host_locks: Locks that setup commands of this host take turns by.
         secrets: Values that must not appear in anything that is written.
         steps: The steps of a multi-step task, in order; empty = one turn, one verdict.
@@ -128,6 +129,7 @@ class Prepared:
     secrets: frozenset[str]
     steps: tuple[PreparedStep, ...] = ()
     is_frozen_after: bool = False
+    services_env: Mapping[str, str] = field(default_factory=dict)
     sessions: tuple[Session, ...] = ()
     separate: Separate | None = None
 

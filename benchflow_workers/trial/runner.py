@@ -117,7 +117,7 @@ async def _in_sandbox(work: _Work, rollout: Rollout) -> Rollout:
         with work.phase("setup", "agent_setup"):
             async for captured in phases.set_up(work.prepared, work.sandbox, work.folder):
                 prepared = with_captured(work.prepared, captured)
-                rollout = replace(rollout, secrets=captured.secrets)
+                rollout = replace(rollout, secrets=captured.secrets, warnings=captured.warnings)
     work = replace(work, prepared=prepared)
     rollout = with_failure(rollout, setting_up.failure)
     if setting_up.failure is None and work.prepared.steps:

@@ -29,6 +29,7 @@ class Variables:
         oracle: For the reference solution.
         verifier: For the tests.
         setup: For each setup command, in order; `${NAME}` where an earlier one captures NAME.
+        services: For the services of the task's manifest; what the worker lacks is left out.
         mcp_servers: The tool servers by name, as the agent is told of them.
         secrets: Values that must not be written anywhere.
     """
@@ -38,6 +39,7 @@ class Variables:
     oracle: Mapping[str, str]
     verifier: Mapping[str, str]
     setup: tuple[Mapping[str, str], ...]
+    services: Mapping[str, str]
     mcp_servers: Mapping[str, Mapping[str, Any]]
     secrets: frozenset[str]
 
@@ -59,12 +61,14 @@ def resolve_variables(task: Task, agent_env: tuple[str, ...], environ: Mapping[s
     verifier = resolve_templates(config.verifier.env, environ, place="verifier.env")
     agent = resolve_agent_env(agent_env, environ)
     setup = _resolve_setup(config.sandbox.setup_commands, environ)
+    forwarded = () if task.manifest is None else task.manifest.forward_env.keys
+    services = {name: environ[name] for name in forwarded if name in environ}
     servers, of_servers = _resolve_servers(task, environ)
     if servers:
         agent = {MCP_CONFIG: MCP_CONFIG_PATH, **agent}
     tables = (sandbox, oracle, verifier, agent, *setup, *of_servers)
-    secrets = secret_values(*tables, by_reference=agent_env, environ=environ)
-    return Variables(sandbox, agent, oracle, verifier, setup, servers, secrets)
+    secrets = secret_values(*tables, by_reference=(*agent_env, *services), environ=environ)
+    return Variables(sandbox, agent, oracle, verifier, setup, services, servers, secrets)
 
 
 def _resolve_setup(

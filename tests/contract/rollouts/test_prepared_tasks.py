@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +115,45 @@ async def test_what_setup_commands_leave_is_given_on_and_kept_unless_it_is_a_sec
     assert {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()} == {"1/deep/note"}
     assert (kept / "1/deep/note").read_text() == "first\n"
     assert (ran.folder / "agent/oracle.txt").read_text() == "the door opens with [redacted]\n"
+
+
+async def test_services_of_a_manifest_answer_before_the_agent_starts_and_outlive_it(run: Run) -> None:
+    """The agent runs as a user of its own, all of whose processes are killed before the tests."""
+    program = (
+        "#!/bin/bash\nexec 3<>/dev/tcp/localhost/9001; printf 'GET /note HTTP/1.0\\r\\n\\r\\n' >&3\n"
+        "tail -n 1 <&3 > answer.txt; echo x > /logs/services/notes.log\n"
+    )
+
+    ran = await run(TASKS / "environment-manifest", program)
+
+    assert ran.result.reward == 1.0, ran.said()
+    assert ran.result.warnings == ("Service 'calendar' was not started: the image has no program of it.",)
+    assert (ran.folder / "services/notes.log").read_text() == "notes of environment-manifest listen\n"
+    assert (ran.folder / "artifacts/state/srv/notes/asked.db").read_text() == "asked\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("echo no disk >&2; exit 3", r"lost its service 'notes': exit code 3\.\nnotes\.log:\n  \| no disk"),
+        ("echo slow; exec sleep 600", r"was not ready after 2 s: http://localhost:9001/health did not answer\.\nnotes\.log:\n  \| slow"),
+        ("no-such-program", "has no service whose program is in the image"),
+    ],
+)  # fmt: skip
+async def test_services_that_do_not_come_up_end_the_trial_with_their_words(
+    run: Run, tmp_path: Path, command: str, reason: str
+) -> None:
+    task = tmp_path / "environment-manifest"
+    await asyncio.to_thread(shutil.copytree, TASKS / "environment-manifest", task)
+    text = (task / "environment.toml").read_text().replace("exec perl /srv/notes.pl 9001 /srv/notes", command)
+    (task / "environment.toml").write_text(text.replace("timeout_sec = 60", "timeout = 2"))
+
+    ran = await run(task)
+
+    failure = ran.rollout.failures[0]
+    assert failure.code == "sandbox.start_failed"
+    said = f"{failure.message}\n{failure.detail}"
+    assert re.search(reason, said), said
 
 
 async def test_artifacts_come_without_what_is_excluded_and_no_link_is_followed(run: Run) -> None:

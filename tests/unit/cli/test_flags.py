@@ -48,6 +48,7 @@ EVERY_FIELD: dict[str, Any] = {
     "freeze_workspace": True,
     "separate_verifier": True,
     "separate_verifier_include": ["/opt/tool", "/srv/data"],
+    "environment_manifest": "notes@v1",
     "job_name": "my-job",
     "jobs_dir": "out",
     "skip_invalid": True,

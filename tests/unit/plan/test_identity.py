@@ -91,6 +91,7 @@ def test_what_changes_no_score_changes_no_identity(plan: Planner, fields: dict[s
         ({"sandbox_locked_paths": "none"}, ["sandbox_locked_paths: – -> []"]),
         ({"separate_verifier": True}, ["separate_verifier: – -> True"]),
         ({"separate_verifier_include": "/opt/tool"}, ["separate_verifier_include: – -> ['/opt/tool']"]),
+        ({"environment_manifest": '{"name": "n"}'}, ['environment_manifest: – -> {"name":"n"}']),
         ({"tries": 2}, ["tries: 1 -> 2"]),
         ({"agent": ["oracle", "nop"]}, ["agent nop: – -> nop"]),
         ({"agent": "nop"}, ["agent oracle: oracle -> –", "agent nop: – -> nop"]),
@@ -167,6 +168,7 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
 
     counting = {"timeout_multiplier", "sandbox_user", "sandbox_locked_paths", "tries"}
     counting |= {"separate_verifier", "separate_verifier_include"}
+    counting |= {"environment_manifest"}
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
     assert AgentSpec.model_fields.keys() == {"name", "model", "env", "timeout_s"}

@@ -93,10 +93,3 @@ env = {B = "step"}
     assert of_step.verifier.env == {"A": "task", "B": "step"}
     assert [artifact.source for artifact in of_step.artifacts] == ["/shared", "/own"]
     assert of_step.steps is None
-
-
-@pytest.mark.parametrize("name", ["environment.toml", "environment.yaml"])
-def test_manifest_of_services_that_are_not_started_is_a_warning(make_task, name):
-    task = read_task(make_task({name: "environment: {name: shop}\n"}))
-
-    assert task.warnings == (f"{name}: services of a manifest are not started by this version",)
