@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from benchflow_client.catalog.failures import FAILURES, FailureKind
 from benchflow_client.schema.failure import Fault
+from benchflow_client.schema.loop import parse_loop
 from benchflow_client.schema.plan import Plan
 from benchflow_client.schema.summary import (
     LISTED_TASKS,
@@ -104,6 +105,7 @@ def _identity(plan: Plan) -> dict[str, object]:
             sandbox_user=spec.sandbox_user,
             max_attempts=spec.max_attempts,
         ),
+        "loop": parse_loop(spec.loop).block(),
         "n_tasks": len(plan.tasks),
         "tasks_digest": hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest(),
         "skipped_tasks": len(plan.skipped),

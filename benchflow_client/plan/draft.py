@@ -111,13 +111,14 @@ def make_draft(work: Work, *, sandbox: str) -> Draft:
     """
     _check_fit([as_run(item.task, work.spec) for item in work.found], sandbox)
     if SANDBOXES[sandbox].runs_commands:
-        _check_turns([as_run(item.task, work.spec) for item in work.found], work.agents)
+        _check_turns([as_run(item.task, work.spec) for item in work.found], work)
     tasks, folders = _plan_tasks(work.found)
     plan = Plan(
         job=work.spec.job_name or new_job_name(),
         created_at=utc_now(),
         spec=work.spec,
         sandbox=sandbox,
+        needs_gpus=_needs_gpus(work.found, sandbox),
         source=work.source,
         tasks=tasks,
         agents=work.agents,
@@ -166,13 +167,13 @@ def _check_fit(tasks: Sequence[Task], sandbox: str) -> None:
         )
 
 
-def _check_turns(tasks: Sequence[Task], agents: Sequence[PlannedAgent]) -> None:
-    """Refuse tasks whose roles an agent of the job cannot play, or cannot play alone."""
+def _check_turns(tasks: Sequence[Task], work: Work) -> None:
+    """Refuse tasks whose turns an agent of the job cannot play."""
     problems = tuple(
         f"{task.name}: {reason}"
         for task in tasks
-        for agent in agents
-        for reason in unplayable(task, agent.spec)
+        for agent in work.agents
+        for reason in unplayable(task, agent.spec, work.spec)
     )
     if problems:
         raise TaskError(
@@ -180,6 +181,11 @@ def _check_turns(tasks: Sequence[Task], agents: Sequence[PlannedAgent]) -> None:
             problems=tuple(dict.fromkeys(problems))[:_LISTED_PROBLEMS],
             hint="Leave the tasks out with --exclude, or run the agents in jobs of their own.",
         )
+
+
+def _needs_gpus(found: Sequence[FoundTask], sandbox: str) -> bool:
+    """Return whether some task asks for GPUs, on a kind of sandbox that gives them."""
+    return SANDBOXES[sandbox].has_gpus and any(item.task.config.sandbox.gpus for item in found)
 
 
 def _plan_tasks(found: Sequence[FoundTask]) -> tuple[tuple[PlannedTask, ...], dict[str, Path]]:

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from benchflow_client.schema.base import Document, Record
 from benchflow_client.schema.failure import Fault
+from benchflow_client.schema.loop import SINGLE_SHOT
 from benchflow_client.schema.plan import SourceInfo
 from benchflow_client.schema.trial import Outcome
 
@@ -177,6 +178,10 @@ class Summary(Counts):
     environment: str = Field(description="Kind of sandbox.")
     concurrency: int = Field(description="Trials at once, at most.")
     settings: Settings = Field(description="What was asked for that changes a score.")
+    loop: dict[str, Any] = Field(
+        default_factory=lambda: {"strategy": SINGLE_SHOT},
+        description="The loop strategy, with its parameters.",
+    )
     population: Population = Field(description="Whom the top-level numbers count.")
     planned: int = Field(ge=1, description="Trials of all agents, controls too.")
     controls: Counts = Field(description="Buckets of the control trials.")

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.loop import SINGLE_SHOT, LoopReport
 from benchflow_client.schema.turns import SessionResult
 
 
@@ -93,6 +94,7 @@ class Timing(Document):
     agent_setup: float | None = Field(default=None, description="Getting the agent ready (s).")
     agent_execution: float | None = Field(default=None, description="The agent's turn (s).")
     freeze: float | None = Field(default=None, description="Keeping the workspace for later verifiers (s).")
+    soft_verifier: float | None = Field(default=None, description="Tests between rounds (s).")
     verifier: float | None = Field(default=None, description="Hardening and tests (s).")
     verifier_sandbox_setup: float | None = Field(
         default=None, description="Starting the tests' own sandbox (s)."
@@ -161,6 +163,10 @@ class TrialResult(Document):
     )
     sessions: tuple[SessionResult, ...] = Field(
         default=(), description="Sessions of a task with several turns, in order; empty = one turn."
+    )
+    loop: LoopReport = Field(
+        default_factory=lambda: LoopReport(strategy=SINGLE_SHOT),
+        description="The loop strategy, and what it came to.",
     )
     failures: tuple[Failure, ...] = Field(
         default=(), description="Every recorded failure, first cause first."

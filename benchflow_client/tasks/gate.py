@@ -23,13 +23,10 @@ _LISTS = frozenset({"allowlist", "denylist"})
 _DEFAULT_PATHS = frozenset({"verifier", "verifier/test.sh", "tests", "tests/test.sh"})
 """Values of the `verifier:` shorthand that mean what is run anyway."""
 
-_DOCUMENT_REASONS = {"user": "a simulated user is not run by this version"}
-
 _PLAYED = ("agents", "scenes", "user")
 """Keys that make several turns of one."""
 
 _BENCHFLOW_REASONS = {
-    "nudges": "a simulated user is not run by this version",
     "teams": "teams are not run by this version",
     "agent_policy": "no back end keeps this policy",
     "runtime_policy": "no back end keeps this policy",
@@ -171,9 +168,6 @@ def _verifier(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def _document(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, reason in _DOCUMENT_REASONS.items():
-        if document.get(key):
-            yield key, reason
     benchflow = document.get("benchflow", {})
     for key, reason in _BENCHFLOW_REASONS.items():
         if benchflow.get(key):

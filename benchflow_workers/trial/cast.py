@@ -1,4 +1,4 @@
-"""Who plays the roles of a task: from its document and the job's agent to sessions, before any sandbox exists."""
+"""Who plays the roles of a task and who talks to them: sessions and rounds, before any sandbox exists."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from dataclasses import replace
 
 from benchflow_client.errors import TrialError
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.loop import parse_loop
 from benchflow_client.schema.scenes import Role
-from benchflow_client.tasks.playing import unplayable
+from benchflow_client.schema.task import Task
+from benchflow_client.tasks.playing import most_rounds, unplayable
 from benchflow_client.tasks.scenes import (
     PlannedTurn,
     document_of,
     is_played_by_job,
     planned_turns,
     sessions_of,
+    with_prefix,
 )
 from benchflow_workers.agents.base import Agent
+from benchflow_workers.agents.oracle import SOLUTION_SCRIPT
 from benchflow_workers.agents.registry import kind_of
 from benchflow_workers.agents.tools import MCP_CONFIG
 from benchflow_workers.trial.records import Attempt, Prepared
 from benchflow_workers.trial.session import Session
+from benchflow_workers.trial.talk import Talk
 from benchflow_workers.trial.variables import resolve_templates, secret_values
+from benchflow_workers.users.base import User
+from benchflow_workers.users.document import DocumentUser
+from benchflow_workers.users.loops import loop_user
+from benchflow_workers.users.registry import installed_user
+from benchflow_workers.verifiers.base import SoftVerifier
 
 __all__ = ["with_turns"]
 
@@ -29,7 +40,7 @@ __all__ = ["with_turns"]
 def with_turns(
     whole: Prepared, attempt: Attempt, agents: Callable[[str], Agent], environ: Mapping[str, str]
 ) -> Prepared:
-    """Return a rollout with the sessions its task's scenes are played in.
+    """Return a rollout with the sessions its task's scenes are played in, or the rounds of its user or loop.
 
     A control, and a workspace that is judged again, play no turns.
 
@@ -41,12 +52,13 @@ def with_turns(
 
     Raises:
         TrialError: `task.unsupported`: the turns cannot be played, with every reason.
+            `user.unknown`: the job's user is not installed here.
         AgentError: `agent.env_missing`: a role needs a variable that is not set.
     """
     if attempt.plan.regrade is not None or whole.agent.is_control or not _runs_commands(whole):
         return whole
     task, spec = whole.folder.task, attempt.trial.agent.spec
-    reasons = unplayable(task, spec)
+    reasons = unplayable(task, spec, attempt.plan.spec)
     if reasons:
         raise TrialError(
             "task.unsupported",
@@ -60,8 +72,58 @@ def with_turns(
     secrets = secret_values(
         *(player.context.env for player in players.values()), by_reference=(), environ=environ
     )
+    whole = replace(whole, secrets=whole.secrets | secrets)
+    talk = _talk(whole, attempt, tuple(_session(players[turn.role], (turn,)) for turn in turns))
+    if talk is not None:
+        return replace(whole, talk=talk)
     sessions = tuple(_session(players[group[0].role], group) for group in sessions_of(turns))
-    return replace(whole, sessions=sessions, secrets=whole.secrets | secrets)
+    return replace(whole, sessions=sessions)
+
+
+def _talk(whole: Prepared, attempt: Attempt, turns: tuple[Session, ...]) -> Talk | None:
+    """Return who talks to the agent in rounds; None = nobody does."""
+    task, job = whole.folder.task, attempt.plan.spec
+    strategy = parse_loop(job.loop)
+    user = _user(task, job, n_turns=max(1, len(turns)))
+    found = user or loop_user(strategy)
+    if found is None:
+        return None
+    verifier = whole.verifier
+    looks_on = strategy.strategy != "self-review"
+    if looks_on and not isinstance(verifier, SoftVerifier):
+        raise TrialError(
+            "task.unsupported",
+            f"The tests of task {task.name!r} cannot look on between rounds.",
+            hint="Leave out --loop or --user, or leave the task out with --exclude.",
+        )
+    agent = attempt.trial.agent
+    alone = Session((), None, None, agent.label, whole.agent, whole.agent_context)
+    return Talk(
+        user=found,
+        sessions=turns or (alone,),
+        instruction=with_prefix(task, task.instruction),
+        solution=_solution(whole),
+        verifier=verifier if looks_on and isinstance(verifier, SoftVerifier) else None,
+        loop=strategy if user is None else None,
+    )
+
+
+def _user(task: Task, job: JobSpec, *, n_turns: int) -> User | None:
+    """Return the user of a job, else the task's own."""
+    if job.user is not None:
+        return installed_user(job.user)
+    declared = document_of(task).user
+    if declared is None:
+        return None
+    persona = task.document.get("prompts", {}).get("user_persona", "")
+    return DocumentUser(persona, declared.private_facts, max_rounds=most_rounds(task), n_turns=n_turns)
+
+
+def _solution(whole: Prepared) -> str | None:
+    """Return the text of the task's solution script; None = it has none."""
+    folder = whole.folder
+    script = folder.path / (folder.task.oracle_dir or "solution") / SOLUTION_SCRIPT
+    return script.read_text(encoding="utf-8", errors="replace") if script.is_file() else None
 
 
 def _runs_commands(whole: Prepared) -> bool:

@@ -13,6 +13,7 @@ from benchflow_client.errors import StoreError
 from benchflow_client.results.verifiers_row import to_verifiers_row
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
+from benchflow_client.schema.loop import loop_report, parse_loop
 from benchflow_client.schema.trial import Outcome, StepResult, Timing, TrialResult, scalar_reward
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import json_document, json_lines, plain_json, write_document
@@ -45,6 +46,8 @@ def write_config(store: Store, attempt: Attempt) -> None:
         "agent_env": [item.partition("=")[0] for item in trial.agent.spec.env],
         "environment": attempt.plan.sandbox,
         "sandbox_user": spec.sandbox_user,
+        "loop": parse_loop(spec.loop).block(),
+        "user": spec.user,
         "timeout_multiplier": spec.timeout_multiplier,
         "agent_timeout_s": trial.agent.spec.timeout_s,
         "worker": attempt.worker,
@@ -77,6 +80,7 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         **_sides(failures),
         steps=tuple(_step_result(name, step, redactor) for name, step in rollout.steps),
         sessions=rollout.sessions,
+        loop=loop_report(parse_loop(attempt.plan.spec.loop), rollout.rounds),
         failures=failures,
         warnings=tuple(redactor.text(warning) for warning in rollout.warnings),
         agent_exit_code=rollout.agent_exit_code,
@@ -179,10 +183,21 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         _write(folder, (SEPARATE_DIR, f"{SEPARATE_DIR}.json"), record)
     if rollout.events:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
+    _add_rounds(folder, result, rollout)
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))
     if folder.is_dir():
         _write(folder, ("timing.json",), json_document(result.timing.model_dump(exclude_none=True)))
+
+
+def _add_rounds(folder: Path, result: TrialResult, rollout: Rollout) -> None:
+    """Add what each round of a user or a loop came to, where there are rounds."""
+    if not rollout.rounds:
+        return
+    if result.loop.iterations is None:
+        _write(folder, ("user_rounds.jsonl",), json_lines([row.user_row() for row in rollout.rounds]))
+    else:
+        _write(folder, ("loop", "iterations.jsonl"), json_lines([row.iteration() for row in rollout.rounds]))
 
 
 def _log_name(result: TrialResult) -> str:

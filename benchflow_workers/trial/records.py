@@ -14,12 +14,13 @@ from benchflow_client.schema.separate import SeparateRecord
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable
 from benchflow_client.schema.trial import AgentUsage, FrozenWorkspace
-from benchflow_client.schema.turns import SessionResult
+from benchflow_client.schema.turns import RoundRow, SessionResult
 from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
 from benchflow_workers.trial.carry import Carried
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.session import Session
+from benchflow_workers.trial.talk import Talk
 from benchflow_workers.verifiers.base import Verifier, VerifyContext
 
 STEPS_DIR = "steps"
@@ -114,6 +115,7 @@ class Prepared:
         steps: The steps of a multi-step task, in order; empty = one turn, one verdict.
         is_frozen_after: The workspace is kept as the agent leaves it.
         sessions: The sessions that scenes are played in, in order; empty = the agent takes one turn.
+        talk: Who talks to the agent in rounds; None = nobody.
         separate: The tests' own sandbox; None = they run in the agent's.
     """
 
@@ -131,6 +133,7 @@ class Prepared:
     is_frozen_after: bool = False
     services_env: Mapping[str, str] = field(default_factory=dict)
     sessions: tuple[Session, ...] = ()
+    talk: Talk | None = None
     separate: Separate | None = None
 
     @property
@@ -183,6 +186,7 @@ class Rollout:
         steps: What each begun step of a multi-step task came to, by name, in order.
         frozen: The workspace that was kept, in the folder `frozen_room` names; None = none.
         sessions: What each begun session of several came to, in order.
+        rounds: What each round that ended came to, in order.
         n_events_read: Events of the agent's own file that are among `events` already.
         handover: What waits for the tests' own sandbox, in the folder `carried_room` names; None = nothing.
         separate: What became of that sandbox; None = there was none.
@@ -204,6 +208,7 @@ class Rollout:
     steps: tuple[tuple[str, Rollout], ...] = ()
     frozen: FrozenWorkspace | None = None
     sessions: tuple[SessionResult, ...] = ()
+    rounds: tuple[RoundRow, ...] = ()
     n_events_read: int = 0
     handover: Handover | None = None
     separate: SeparateRecord | None = None

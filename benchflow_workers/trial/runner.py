@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,16 @@ from benchflow_workers.trial.records import (
     Rollout,
     carried_room,
 )
+from benchflow_workers.trial.rounds import (
+    NOBODY_LOOKED,
+    begin_talk,
+    look,
+    next_session,
+    round_result,
+    with_round,
+)
 from benchflow_workers.trial.steps import begin_step, combined, is_passed
+from benchflow_workers.trial.talk import Talk
 from benchflow_workers.trial.turns import ended_well, play, with_rest_unplayed
 
 logger = logging.getLogger(__name__)
@@ -149,6 +159,10 @@ async def _act(work: _Work, rollout: Rollout) -> AsyncGenerator[Rollout, None]:
 
     Yields what the trial has come to after each, so that nothing is lost of what went before a failure.
     """
+    if work.prepared.talk is not None:
+        async for after in _rounds(work, work.prepared.talk, rollout):
+            yield after
+        return
     for session in work.prepared.sessions:
         with work.phase("agent", "agent_execution"):
             rollout = await play(work.prepared, session, work.sandbox, rollout)
@@ -160,6 +174,30 @@ async def _act(work: _Work, rollout: Rollout) -> AsyncGenerator[Rollout, None]:
         with work.phase("agent", "agent_execution"):
             rollout = await phases.take_turn(work.prepared, work.sandbox, rollout)
         yield rollout
+
+
+async def _rounds(work: _Work, talk: Talk, rollout: Rollout) -> AsyncGenerator[Rollout, None]:
+    """The order of rounds: the user speaks, an agent works in a session of its own, the tests look on.
+
+    What they think only tells the user how it went: the verdict comes after the last round.
+    """
+    heard = None
+    for number in range(await begin_talk(talk)):
+        session = await next_session(talk, number, heard)
+        if session is None:
+            return
+        started, looked = time.monotonic(), NOBODY_LOOKED
+        with work.phase("agent", "agent_execution"):
+            rollout = await play(work.prepared, session, work.sandbox, rollout)
+        yield rollout
+        if talk.verifier is not None and not rollout.is_broken:
+            with work.phase("checking", "soft_verifier"):
+                looked = await look(work.prepared, work.sandbox, talk.verifier, rollout.secrets)
+        rollout = with_round(rollout, talk, session, looked, seconds=time.monotonic() - started)
+        yield rollout
+        if rollout.is_broken:
+            return
+        heard = round_result(number, rollout, looked)
 
 
 async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.task import Task
@@ -79,4 +79,26 @@ class Verifier(Protocol):
             A verdict, or the failure that says why there is none; never raises for
             anything the tests wrote.
         """
+        ...
+
+
+@runtime_checkable
+class SoftVerifier(Protocol):
+    """A verifier that can also look at the work while the agent is not done."""
+
+    async def check(self, sandbox: Sandbox, context: VerifyContext, logs: Path) -> Completed:
+        """Run the tests between two rounds, and leave nothing of them that the agent could read.
+
+        Nothing of the agent's is killed and nothing changes its owner. What the tests wrote
+        below `/logs/verifier` is copied into `logs` on the worker.
+
+        Raises:
+            VerifierError: `verifier.no_tests`; `verifier.harden_failed` or `verifier.sandbox_lost`
+                when the sandbox is not fit for another round.
+            SandboxError: The sandbox failed under it.
+        """
+        ...
+
+    def judge(self, context: VerifyContext, run: Completed, logs: Path) -> Verdict:
+        """Read what the tests gave, as `Verifier.judge`."""
         ...

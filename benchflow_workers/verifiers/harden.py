@@ -14,14 +14,14 @@ can be trusted (the agent was root), or `find` knows no `-cnewer`, all that matc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchflow_client.schema.task import VerifierTable
 from benchflow_workers.agents.user import AGENT_STARTED
 from benchflow_workers.verifiers.harden_baseline import RESTORE
 
-__all__ = ["STEPS", "Step", "hardening_program", "steps_for"]
+__all__ = ["SOFT_STEPS", "STEPS", "Step", "hardening_program", "soft_program", "steps_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ for folder in "$real" "$home/.local"; do
   [ "$folder" != "$spared" ] && [ -d "$folder" ] || continue
   find "$folder" -xdev \\( -name sitecustomize.py -o -name usercustomize.py \\) ! -type d $changed -exec rm -f {} + 2>/dev/null
 done
-[ "$spared" = "$real" ] || chown -hR 0:0 "$real" 2>/dev/null
+[ -n "${soft-}" ] || [ "$spared" = "$real" ] || chown -hR 0:0 "$real" 2>/dev/null
 """,
 )
 """10. Python runs these files before any test; asking it with -S runs none of them. Ends what step 7 began."""
@@ -212,6 +212,19 @@ STEPS: tuple[Step, ...] = (
 )
 """All measures, in the order they are taken."""
 
+SOFT_STEPS: tuple[Step, ...] = (
+    LOGS,
+    LINKS,
+    BYTECODE,
+    CONFTESTS,
+    TEMPORARY,
+    STARTUP,
+    PATHS,
+    ENVIRONMENT,
+    FRESH,
+)
+"""Those taken when tests look on between rounds."""
+
 SHARED = f"""
 reclaim() {{
   [ -n "$agent" ] || return 0
@@ -252,8 +265,22 @@ def steps_for(verifier: VerifierTable, agent_user: str | None) -> tuple[Step, ..
 
 def hardening_program(verifier: VerifierTable, agent_user: str | None) -> str:
     """Return the shell text of all measures due: a function for each, called in order."""
+    return _program(steps_for(verifier, agent_user))
+
+
+def soft_program(verifier: VerifierTable) -> str:
+    """Return the shell text of the measures due between rounds: the agent goes on afterwards.
+
+    Nothing is killed and nothing changes its owner; what tests write is root's alone.
+    """
+    due = steps_for(verifier, "")
+    return "soft=yes\n" + _program([step for step in SOFT_STEPS if step in due]) + 'chmod 0700 "$logs"\n'
+
+
+def _program(steps: Sequence[Step]) -> str:
+    """Return a function for each step, called in order."""
     parts = [SHARED]
-    for step in steps_for(verifier, agent_user):
+    for step in steps:
         if step.script:
             parts.append(f"step_{step.name}() {{\n{step.script}}}\nstep_{step.name}\n")
         if step is LOGS:

@@ -27,6 +27,7 @@ from benchflow_workers.verifiers.programs import (
     test_program,
 )
 from benchflow_workers.verifiers.pytest_plugins import PytestUse, pytest_use
+from benchflow_workers.verifiers.soft import check_softly
 from benchflow_workers.verifiers.task_tests import TaskTests, find_tests
 from benchflow_workers.verifiers.verdict import judge_script
 
@@ -85,6 +86,10 @@ class ScriptVerifier:
             if receipts.has_started or not (run.timed_out or receipts.lacks_tar):
                 break
         return replace(run, stdout=with_gap_marked(run.stdout, run.stdout_bytes))
+
+    async def check(self, sandbox: Sandbox, context: VerifyContext, logs: Path) -> Completed:
+        """Run the tests between two rounds; see `SoftVerifier`."""
+        return await check_softly(sandbox, context, logs)
 
     def judge(self, context: VerifyContext, run: Completed, logs: Path) -> Verdict:
         """Read the verdict from the reward files; never raises for anything the tests wrote."""

@@ -80,3 +80,95 @@ def test_scenes_are_played_by_the_job_and_by_scripts_of_the_task(
         read(path)["agent"]: read(path)["rewards"] for path in (home / "jobs/controls").glob("*/result.json")
     }
     assert rewards == {"oracle": {"reward": 1.0}, "nop": {"reward": 0.0}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scripted_user_asks_for_more_until_the_tests_are_content(
+    home: Path, bench: Callable[..., Done], kind: str
+) -> None:
+    done = bench(
+        "run", TASKS / "user-rounds", "--sandbox", kind, "--agent", "./obey.sh", "--agent", "oracle", "--job-name", "asked"
+    )  # fmt: skip
+
+    assert done.code == 0, done.err
+    folders = {read(path)["agent"]: path.parent for path in (home / "jobs/asked").glob("*/result.json")}
+    asked = folders["obey"]
+    result = read(asked / "result.json")
+    assert result["rewards"] == {"reward": 1.0}, (asked / "verifier/test-stdout.txt").read_text()
+    rounds = lines(asked / "user_rounds.jsonl")
+    assert [(row["round"], row["rewards"], row["verifier_error"]) for row in rounds] == [
+        (0, {"reward": 0.0}, None),
+        (1, {"reward": 0.0}, None),
+        (2, {"reward": 1.0}, None),
+    ]
+    assert rounds[1]["prompt"].endswith('---\n\nrun: echo "first wish" >>notes.txt\n\ncolour: blue')
+    assert [row["n_tool_calls"] for row in rounds] == [1, 1, 1]
+    assert result["loop"]["strategy"] == "single-shot"
+    assert result["timing"]["soft_verifier"] > 0
+    assert not (folders["oracle"] / "user_rounds.jsonl").exists()
+    assert read(folders["oracle"] / "result.json")["rewards"] == {"reward": 1.0}
+
+
+MENDER = """#!/bin/sh
+# Makes the first file that a failed test is named after.
+name=$(sed -n 's/^- makes //p' "$BENCHFLOW_INSTRUCTION" | head -n 1)
+if [ -n "$name" ]; then touch "$name"; fi
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_retries_hear_which_tests_failed_and_only_the_last_verdict_counts(
+    home: Path, bench: Callable[..., Done], kind: str
+) -> None:
+    (home / "mender.sh").write_text(MENDER)
+    run = ("run", TASKS / "loop-retry", "--sandbox", kind, "--agent", "./mender.sh")
+    named = bench(*run, "--loop", "verify-retry:k=3", "--job-name", "named")
+    counted = bench(*run, "--loop", "verify-retry:k=1,feedback=counts", "--job-name", "counted")
+    reviewed = bench(*run, "--loop", "self-review:k=1", "--job-name", "reviewed")
+
+    assert named.code == 0, named.err
+    found = trial(home / "jobs/named")
+    assert [(row["round"], row["rewards"], row["feedback_level"]) for row in lines(found / "loop/iterations.jsonl")] == [
+        (0, {"reward": 0.0, "details": ctrf(0)}, "names"),
+        (1, {"reward": 0.0, "details": ctrf(1)}, "names"),
+        (2, {"reward": 0.0, "details": ctrf(2)}, "names"),
+        (3, {"reward": 1.0, "details": ctrf(3)}, "names"),
+    ]  # fmt: skip
+    result = read(found / "result.json")
+    assert result["rewards"]["reward"] == 1.0
+    assert without_version(result["loop"]) == {
+        "strategy": "verify-retry", "k": 3, "feedback": "names",
+        "iterations": 4, "converged": True, "stop_reason": "passed",
+    }  # fmt: skip
+    block = {"strategy": "verify-retry", "k": 3, "feedback": "names"}
+    assert read(found / "config.json")["loop"] == block
+    assert read(home / "jobs/named/summary.json")["loop"] == block
+    told = {
+        name: read(trial(home / "jobs" / name) / "result.json")["loop"]["stop_reason"]
+        for name in ("counted", "reviewed")
+    }
+    assert told == {"counted": "iterations_used", "reviewed": "iterations_used"}
+    assert (counted.code, reviewed.code) == (0, 0), counted.err + reviewed.err
+
+
+def ctrf(passed: int) -> dict[str, Any]:
+    return {"ctrf": {"tests": 3, "passed": passed, "failed": 3 - passed}}
+
+
+def without_version(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != "schema_version"}
+
+
+def test_loop_and_user_of_a_task_are_refused_before_anything_starts(
+    home: Path, bench: Callable[..., Done]
+) -> None:
+    run = ("run", TASKS / "user-rounds", "--agent", "./obey.sh")
+    both = bench(*run, "--sandbox", "local", "--loop", "verify-retry")
+    named = bench(*run, "--loop", "verify-retry", "--user", "patient")
+    unknown = bench(*run, "--loop", "verify-rety")
+
+    assert both.code == named.code == unknown.code == 2
+    assert "user: a loop does not go together with the user of a task; leave --loop out" in both.err
+    assert "a user does not go together with a loop; give one of the two" in named.err
+    assert "there are single-shot, verify-retry, self-review" in unknown.err
+    assert not list((home / "jobs").glob("*/*.json"))

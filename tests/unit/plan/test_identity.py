@@ -167,7 +167,7 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     listed = EXPANDED | PACE | CAPS | NAMING | KEEPING
 
     counting = {"timeout_multiplier", "sandbox_user", "sandbox_locked_paths", "tries"}
-    counting |= {"separate_verifier", "separate_verifier_include"}
+    counting |= {"separate_verifier", "separate_verifier_include", "loop", "user"}
     counting |= {"environment_manifest"}
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()

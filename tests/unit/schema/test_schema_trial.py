@@ -24,7 +24,7 @@ from benchflow_client.schema.trial import SCORED, AgentUsage, Outcome, Receipt, 
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {"TrialError", "SandboxError", "AgentError", "VerifierError"}
-CODE = re.compile(r"(task|sandbox|agent|verifier|store|broker|worker|trial)\.[a-z_]+")
+CODE = re.compile(r"(task|sandbox|agent|user|verifier|store|broker|worker|trial)\.[a-z_]+")
 
 
 def make_result(**changes: object) -> TrialResult:

@@ -114,8 +114,8 @@ def test_abilities_of_the_sandbox_lift_reasons(make_task):
     ("yaml", "keys"),
     [
         ("profile: multi-agent", []),
-        ("user: {model: scripted}", ["user"]),
-        ("benchflow: {nudges: {mode: x}, teams: [1]}", ["benchflow.nudges", "benchflow.teams"]),
+        ("user: {model: scripted}", []),
+        ("benchflow: {nudges: {mode: x}, teams: [1]}", ["benchflow.teams"]),
         ("benchflow: {agent_policy: {a: 1}, runtime_policy: {a: 1}}", ["benchflow.agent_policy", "benchflow.runtime_policy"]),
         ("verifier: verifier/other.sh", ["benchflow.verifier"]),
         ("benchflow: {verifier: {path: verifier, spec: x}}", ["benchflow.verifier"]),
