@@ -15,6 +15,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 CONSTANT: Mapping[str, str] = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # else a planted package is a plugin
+    "PYTEST_PLUGINS": "",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONPYCACHEPREFIX": "/nonexistent",  # else planted byte code is run instead of the source
     "PYTHONSTARTUP": "",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from benchflow_client.schema.task import VerifierTable
 from benchflow_workers.agents.user import AGENT_STARTED
 from benchflow_workers.verifiers.harden_baseline import RESTORE
+from benchflow_workers.verifiers.run_folders import LIST_CHANGED
 
 __all__ = ["SOFT_STEPS", "STEPS", "Step", "hardening_program", "soft_program", "steps_for"]
 
@@ -117,17 +118,18 @@ own or pytest's by tests that run Python in the workspace, whose folder it searc
 
 OWNER = Step(
     "owner",
-    """
+    f"""
+{LIST_CHANGED}
 if [ "$spared" = "$real" ]; then
   chown -hR 0:0 "$real" 2>/dev/null
 else
   find "$real" ! -name conftest.py ! -name sitecustomize.py ! -name usercustomize.py ! -name '*.pth' \
-    -exec chown -h 0:0 {} + 2>/dev/null
+    -exec chown -h 0:0 {{}} + 2>/dev/null
 fi
 """,
 )
-"""7. Nothing but the tests changes the workspace from here on. A new owner is a change, so files the
-next steps look for by their change are given to root after them."""
+"""7. Nothing but the tests changes the workspace from here on. A new owner is a change, so what the guard
+must know by its change is written down first, and files the next steps look for by it become root's after them."""
 
 CONFTESTS = Step(
     "conftests",

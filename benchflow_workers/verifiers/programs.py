@@ -15,6 +15,7 @@ from benchflow_client.schema.task import Task, VerifierTable
 from benchflow_workers.sandbox.base import Completed
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 from benchflow_workers.verifiers.harden import hardening_program
+from benchflow_workers.verifiers.run_folders import LOAD_GUARD, MAKE_STATE, OWN_VARIABLES, PLACES, USE_STATE
 from benchflow_workers.verifiers.task_tests import TEST_SCRIPT
 
 __all__ = [
@@ -48,6 +49,9 @@ class Arguments:
         judge: Who runs the tests, where that is not root; empty = root.
         shadows: Modules the tests must not take from the workspace.
         script: Name of the script that is run, in the folder of the tests.
+        run: Hex digits that no other run has.
+        guard: Module of the plugin guard; empty = none is loaded.
+        guard_is_copied: The tests drop PYTHONPATH, so the guard must stand among Python's packages.
     """
 
     tests: str
@@ -59,20 +63,27 @@ class Arguments:
     judge: str = ""
     shadows: Sequence[str] = ()
     script: str = TEST_SCRIPT
+    run: str = "0"
+    guard: str = ""
+    guard_is_copied: bool = False
 
     def argv(self, program: str) -> Sequence[str]:
         """Return the command that runs a program with these arguments."""
-        kept = " ".join(sorted({"PATH", "PYTHONPATH"} & set(self.kept)))
+        kept = " ".join(sorted(OWN_VARIABLES & set(self.kept)))
         plugins = "yes" if self.may_use_image_plugins else ""
         agent, interpreter = self.agent_user or "", self.interpreter or ""
         last = (self.judge, " ".join(self.shadows), self.script)
-        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, *last)
+        guard = (self.run, self.guard, "yes" if self.guard_is_copied else "")
+        values = (self.tests, self.workdir, agent, interpreter, kept, plugins, *last, *guard)
         return ("sh", "-c", program, "benchflow-verify", *values)
 
 
 PRELUDE = f"""
 set -u
 tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7 shadows=$8 script=$9
+shift 9
+run=$1 guard=$2 copies=$3
+{PLACES}
 say() {{ echo "{RECEIPT} $*" >&2; }}
 fail() {{ say failed "$1"; exit {REFUSED_EXIT}; }}
 say begun
@@ -186,22 +197,22 @@ exec sh "$tests/$script" </dev/null 2>&1
 
 def harden_program(task: Task, agent_user: str | None) -> str:
     """Return the program that makes a sandbox fit for tests, which are placed after it."""
-    return PRELUDE + TRUSTED + _steps(task, agent_user)
+    return PRELUDE + TRUSTED + MAKE_STATE + _steps(task, agent_user)
 
 
 def clearing_program() -> str:
     """Return the program that makes a service no agent was in fit for tests: no old verdict, a workspace."""
-    return PRELUDE + hardening_program(VerifierTable(), None)
+    return PRELUDE + TRUSTED + MAKE_STATE + hardening_program(VerifierTable(), None)
 
 
 def test_program() -> str:
     """Return the program that runs tests that are already in place."""
-    return PRELUDE + LINK + TRUSTED + PLUGINS + RUN
+    return PRELUDE + LINK + TRUSTED + USE_STATE + PLUGINS + LOAD_GUARD + RUN
 
 
 def one_program(task: Task, agent_user: str | None) -> str:
     """Return the program that does all of it, the tests' archive on its standard input."""
-    return PRELUDE + TRUSTED + _steps(task, agent_user) + UNPACK + LINK + PLUGINS + RUN
+    return harden_program(task, agent_user) + UNPACK + LINK + USE_STATE + PLUGINS + LOAD_GUARD + RUN
 
 
 def _steps(task: Task, agent_user: str | None) -> str:

@@ -7,8 +7,9 @@ use; those the image brings are found in the sandbox by `programs`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from benchflow_client.schema.task import Task
@@ -31,6 +32,12 @@ BY_PACKAGE: Mapping[str, str] = {
 
 SCRIPT_PATTERNS = ("*.sh", "requirements*.txt")
 """Files of a tests folder that say what is installed and run."""
+
+TEXT_SUFFIXES = frozenset({".sh", ".py", ".txt", ".toml", ".cfg", ".ini", ""})
+"""Of files that may run pytest."""
+
+FILES_READ = 200
+"""Files of a tests folder that are searched for pytest; more of them are data."""
 
 READ_LIMIT_BYTES = 256 << 10
 """Bytes read of each; a longer script is not written by hand."""
@@ -57,6 +64,12 @@ _FROM_FOLDER = re.compile(
 )
 _MODULE_PYTEST = re.compile(r"-[A-Za-z]*m\s+pytest\b")
 _OWN_ENVIRONMENT = re.compile(r"\buvx\b|\buv\s+(?:run|venv|tool)\b|-m\s+venv\b|\bvirtualenv\b|\bpipx\b")
+_NO_SEARCH_PATH = re.compile(r"\bpython[0-9.]*\s+(?:-\S+\s+)*-[A-Za-z]*[IE]|\btox\b")
+_KEEPS_SEARCH_PATH = re.compile(r"""\$\{?PYTHONPATH|(?:environ\.get|getenv)\(\s*["']PYTHONPATH""")
+_OTHER_PYTHON = re.compile(
+    rf"{_OWN_ENVIRONMENT.pattern}|\b(?:conda|mamba|micromamba|poetry|pdm|hatch|tox|nox)\b|/activate\b|venv"
+    r"|\bpython\d\.\d|/bin/(?:python|pytest)"
+)
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
@@ -70,11 +83,18 @@ class PytestUse:
             installed plugins are then to be found in the sandbox.
         shadows: Modules that Python, run as these scripts do, would take from the
             workspace before its own; empty = it is not run so.
+        is_used: Something of the tests runs pytest.
+        resets_path: They run Python without the search path they are given, so a plugin
+            must stand among the packages of the image's Python.
+        has_other_python: They may run another Python than the image's first.
     """
 
     plugins: Sequence[str]
     may_use_image: bool
     shadows: Sequence[str] = ()
+    is_used: bool = False
+    resets_path: bool = False
+    has_other_python: bool = False
 
 
 def pytest_use(task: Task, folder: Path) -> PytestUse:
@@ -91,7 +111,26 @@ def pytest_use(task: Task, folder: Path) -> PytestUse:
     declared = [name for name in task.config.verifier.pytest_plugins if _NAME.fullmatch(name)]
     plugins = tuple(dict.fromkeys([*declared, *sorted(inferred)]))
     has_own = _OWN_ENVIRONMENT.search(text) is not None
-    return PytestUse(plugins, may_use_image=_has_word(text, "pytest") and not has_own, shadows=_shadows(text))
+    everything = "\n".join(_texts(folder))
+    return PytestUse(
+        plugins,
+        may_use_image=_has_word(text, "pytest") and not has_own,
+        shadows=_shadows(text),
+        is_used=_has_word(everything, "pytest"),
+        resets_path=_resets_path(everything),
+        has_other_python=_OTHER_PYTHON.search(everything) is not None,
+    )
+
+
+def _texts(folder: Path) -> Iterator[str]:
+    """Yield what may run pytest, its first bytes; most tests are a few files."""
+    paths = (path for path in folder.rglob("*") if path.suffix in TEXT_SUFFIXES)
+    yield from map(_read, islice(paths, FILES_READ))
+
+
+def _resets_path(text: str) -> bool:
+    lines = (line for line in text.splitlines() if "PYTHONPATH" in line)
+    return bool(_NO_SEARCH_PATH.search(text)) or not all(map(_KEEPS_SEARCH_PATH.search, lines))
 
 
 def _shadows(text: str) -> Sequence[str]:

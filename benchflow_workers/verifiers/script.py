@@ -14,7 +14,7 @@ from typing import Final
 
 from benchflow_client.errors import SandboxError, VerifierError
 from benchflow_workers.output import tail_text, with_gap_marked
-from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
+from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox, Upload
 from benchflow_workers.sandbox.services import service_sandbox
 from benchflow_workers.verifiers.base import Verdict, VerifyContext
 from benchflow_workers.verifiers.environment import verifier_environment
@@ -26,6 +26,7 @@ from benchflow_workers.verifiers.programs import (
     read_receipts,
     test_program,
 )
+from benchflow_workers.verifiers.pytest_guard import Guard, new_guard, with_guard
 from benchflow_workers.verifiers.pytest_plugins import PytestUse, pytest_use
 from benchflow_workers.verifiers.soft import check_softly
 from benchflow_workers.verifiers.task_tests import TaskTests, find_tests
@@ -75,7 +76,8 @@ class ScriptVerifier:
         """
         tests = find_tests(context.task, context.task_dir)
         place = service_sandbox(sandbox, context.task.config.verifier.service)
-        work = _Work(sandbox, place, context, tests, pytest_use(context.task, tests.folder))
+        use = pytest_use(context.task, tests.folder)
+        work = _Work(sandbox, place, context, tests, use, new_guard())
         await work.stop_agent()
         first = work.together if work.fits_one_command else work.apart
         attempts: Sequence[Callable[[], Awaitable[Completed]]] = (first, work.apart)
@@ -85,7 +87,8 @@ class ScriptVerifier:
             receipts = read_receipts(run)
             if receipts.has_started or not (run.timed_out or receipts.lacks_tar):
                 break
-        return replace(run, stdout=with_gap_marked(run.stdout, run.stdout_bytes))
+        run = replace(run, stdout=with_gap_marked(run.stdout, run.stdout_bytes))
+        return with_guard(run, work.guard) if work.is_guarded and read_receipts(run).has_started else run
 
     async def check(self, sandbox: Sandbox, context: VerifyContext, logs: Path) -> Completed:
         """Run the tests between two rounds; see `SoftVerifier`."""
@@ -107,6 +110,7 @@ class _Work:
         context: As given.
         tests: Their files.
         pytest: How they use pytest.
+        guard: What keeps the agent's plugins out of it.
     """
 
     sandbox: Sandbox
@@ -114,6 +118,13 @@ class _Work:
     context: VerifyContext
     tests: TaskTests
     pytest: PytestUse
+    guard: Guard
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether pytest is run where it will find the guard: one it is told of and cannot find ends it."""
+        use = self.pytest
+        return use.is_used and not (use.resets_path and (use.has_other_python or self._user != ROOT))
 
     @property
     def fits_one_command(self) -> bool:
@@ -146,7 +157,7 @@ class _Work:
             self.sandbox,
             replace(
                 self._test_command(program),
-                stdin=self.tests.archive(),
+                stdin=self.tests.archive(self._guard_uploads),
                 timeout_s=self.context.timeout_s + allowance,
             ),
         )
@@ -161,7 +172,7 @@ class _Work:
             hardened = await self._harden(self.place)
         if hardened.exit_code != 0:
             return hardened
-        await self.place.put(self.tests.uploads())
+        await self.place.put((*self.tests.uploads(), *self._guard_uploads))
         run = await self._exec(self.place, self._test_command(test_program()))
         if not run.timed_out:
             _check_prepared(self.context, run)
@@ -193,6 +204,10 @@ class _Work:
         user = self.context.task.config.verifier.user
         return ROOT if user in {None, 0, "0"} else user
 
+    @property
+    def _guard_uploads(self) -> Sequence[Upload]:
+        return self.guard.uploads() if self.is_guarded else ()
+
     def _arguments(self, sandbox: Sandbox, *, agent_user: str | None) -> Arguments:
         return Arguments(
             tests=self.tests.target,
@@ -204,6 +219,9 @@ class _Work:
             judge="" if self._user == ROOT else str(self._user),
             shadows=self.pytest.shadows,
             script=self.tests.script,
+            run=self.guard.run,
+            guard=self.guard.module if self.is_guarded else "",
+            guard_is_copied=self.pytest.resets_path,
         )
 
     def _test_command(self, program: str) -> Command:

@@ -68,13 +68,13 @@ class TaskTests:
             Upload(self._script_target, content=content, mode=OPEN_MODE),
         ]
 
-    def archive(self) -> bytes:
-        """Return the same transfer as a tar archive to unpack at `/`.
+    def archive(self, more: Sequence[Upload] = ()) -> bytes:
+        """Return the same transfer, and more, as a tar archive to unpack at `/`.
 
         Raises:
             SandboxError: `sandbox.transfer_failed` when a file cannot be read.
         """
-        with pack(self.uploads()) as file:
+        with pack((*self.uploads(), *more)) as file:
             return file.read()
 
     def _script_content(self) -> bytes:

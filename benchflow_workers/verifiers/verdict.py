@@ -14,6 +14,13 @@ from benchflow_workers.verifiers.base import Verdict, VerifyContext
 from benchflow_workers.verifiers.criteria import read_criteria
 from benchflow_workers.verifiers.dependency_markers import failed_install
 from benchflow_workers.verifiers.programs import read_receipts
+from benchflow_workers.verifiers.pytest_guard import (
+    GuardReport,
+    guard_of,
+    guard_warnings,
+    is_missing,
+    read_report,
+)
 from benchflow_workers.verifiers.reward import CTRF_JSON, Rewards, read_rewards
 
 __all__ = ["judge_script"]
@@ -35,11 +42,19 @@ def judge_script(context: VerifyContext, run: Completed, logs: Path) -> Verdict:
     failure = _unfinished(context, run)
     if failure is not None:
         return Verdict(rewards=None, failure=failure)
+    guard = guard_of(run)
+    report = GuardReport() if guard is None else read_report(guard, logs)
+    if guard is not None and is_missing(guard, run.stdout, None if report.begun else logs):
+        return Verdict(rewards=None, failure=_unguarded(context, run))
     try:
         rewards = _rewards(context, logs)
     except VerifierError as error:
-        return Verdict(rewards=None, failure=_without_reward(context, run, error))
-    return Verdict(rewards.to_record(), None, (*rewards.warnings, *_suspicions(run, rewards, logs)))
+        failure = _without_reward(context, run, error)
+        return Verdict(rewards=None, failure=failure, warnings=guard_warnings(report))
+    if report.is_broken_off and (rewards.reward or 0) >= 1:
+        return Verdict(rewards=None, failure=_broken_off(context, run), warnings=guard_warnings(report))
+    warnings = (*rewards.warnings, *_suspicions(run, rewards, logs), *guard_warnings(report))
+    return Verdict(rewards.to_record(), None, warnings)
 
 
 def _rewards(context: VerifyContext, logs: Path) -> Rewards:
@@ -84,6 +99,28 @@ def _unfinished(context: VerifyContext, run: Completed) -> Failure | None:
             detail=tail_text(run.stderr),
         )
     return None
+
+
+def _unguarded(context: VerifyContext, run: Completed) -> Failure:
+    """Return the failure of tests in which pytest was told of the plugin guard and could not load it."""
+    return Failure(
+        code="verifier.guard_failed",
+        message=f"Pytest could not load the plugin guard in the tests of task {context.task.name!r}, so it "
+        "ran none of them: they run a Python that does not look where PYTHONPATH says.",
+        hint="Let the tests keep it: export PYTHONPATH=/app:$PYTHONPATH; no -I, -E or tox.",
+        detail=tail_text(run.stdout),
+    )
+
+
+def _broken_off(context: VerifyContext, run: Completed) -> Failure:
+    """Return the failure of a full reward although no session of pytest came to its end."""
+    return Failure(
+        code="verifier.session_broken_off",
+        message=f"The tests of task {context.task.name!r} gave a full reward although no session of pytest came "
+        "to its end: something that ran in it ended or replaced it.",
+        hint="Read what the agent left; tests that only look at the exit code can be ended by what they import.",
+        detail=tail_text(run.stdout),
+    )
 
 
 def _without_reward(context: VerifyContext, run: Completed, error: VerifierError) -> Failure:
