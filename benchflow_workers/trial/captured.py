@@ -22,6 +22,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.task import SetupCommand
 from benchflow_workers.sandbox.base import Sandbox, Upload
 from benchflow_workers.trial.records import Prepared, captured_room
+from benchflow_workers.trial.session import Session
 from benchflow_workers.trial.variables import secret_values, template
 
 __all__ = ["CAPTURED", "Captured", "capture", "place_captured", "with_captured"]
@@ -102,11 +103,17 @@ def with_captured(prepared: Prepared, captured: Captured) -> Prepared:
         context, env={**captured.env, **context.env}, oracle_env={**captured.env, **context.oracle_env}
     )
     steps = tuple(replace(step, prepared=with_captured(step.prepared, captured)) for step in prepared.steps)
-    sessions = tuple(
+    sessions, talk = _told(prepared.sessions, captured), prepared.talk
+    if talk is not None:
+        talk = replace(talk, sessions=_told(talk.sessions, captured))
+    return replace(prepared, agent_context=context, steps=steps, sessions=sessions, talk=talk)
+
+
+def _told(sessions: tuple[Session, ...], captured: Captured) -> tuple[Session, ...]:
+    return tuple(
         replace(item, context=replace(item.context, env={**captured.env, **item.context.env}))
-        for item in prepared.sessions
+        for item in sessions
     )
-    return replace(prepared, agent_context=context, steps=steps, sessions=sessions)
 
 
 def place_captured(folder: Path) -> None:
