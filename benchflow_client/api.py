@@ -37,7 +37,7 @@ from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.limits import Limits
 from benchflow_client.plan.draft import Draft, Work, find_work, make_draft
-from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
+from benchflow_client.plan.placing import best_sandbox, check_gpus, check_sandbox, docker_listens
 from benchflow_client.plan.regrade import RegradeRequest, regrade_draft
 from benchflow_client.plan.retry import Choice, check_words, keep_finished
 from benchflow_client.plan.submit import free_name, store_bundles, store_draft
@@ -161,10 +161,12 @@ class Client:
         fleet = self._access.connect(spec)
         workers = fleet.ledger.workers()
         if self.is_embedded:
-            check_sandbox(spec if draft is None else _placed(spec, draft.plan.sandbox), workers)
+            check_sandbox(spec.sandbox if draft is None else draft.plan.sandbox, workers)
         if draft is None:
             work = replace(work, spec=_named(spec, fleet.store)) if fresh else work
             draft = make_draft(work, sandbox=best_sandbox(spec, workers))
+        if self.is_embedded:
+            check_gpus(draft.plan, workers)
         if on_draft is not None:
             on_draft(draft, fleet)
         self._send(draft, fleet, ended)
@@ -376,10 +378,6 @@ class Client:
 def _resumed(work: Work, ended: EndedJob) -> Draft:
     kind = ended.plan.sandbox if work.spec.sandbox == "auto" else work.spec.sandbox
     return resumed_draft(make_draft(work, sandbox=kind), ended)
-
-
-def _placed(spec: JobSpec, sandbox: str) -> JobSpec:
-    return spec.model_copy(update={"sandbox": sandbox})
 
 
 def _named(spec: JobSpec, store: Store) -> JobSpec:

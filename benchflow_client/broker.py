@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from amqp.exceptions import AccessRefused, AMQPError
@@ -12,6 +13,7 @@ from redis.exceptions import RedisError
 
 from benchflow_client.addresses import RABBITMQ, REDIS, address_of, broker_kind, fleet_addresses
 from benchflow_client.errors import BrokerError
+from benchflow_client.schema.ids import kind_of_queue
 
 TRIAL: Final = "trial"
 """Celery name of the task that runs one trial; also its name in Flower."""
@@ -54,9 +56,7 @@ _REDIS_TRANSPORT: dict[str, Any] = {
     "health_check_interval": LOOK_S,
     "unacked_restore_interval": 10,
     "unacked_restore_throttle": 1,
-    # Summaries go first: `control` sorts before every kind of sandbox. In any other order the
-    # summary of a small job waits until the trials of all the others have started.
-    "queue_order_strategy": "sorted",
+    "queue_order_strategy": "benchflow_client.broker:FewestServersFirst",
 }
 
 _AMQP_TRANSPORT: dict[str, Any] = {
@@ -115,6 +115,34 @@ _AMQP_CONFIG: dict[str, Any] = {
     # frames got mixed up and the connection was lost again. What comes twice is refused by the ledger anyway.
     "worker_enable_prefetch_count_reduction": False,
 }
+
+
+class FewestServersFirst:
+    """Order in which a worker looks into its queues on Redis.
+
+    Summaries come first: otherwise that of a small job waits until the trials of all the
+    others have started. Then those that fewer workers serve, which other work, that any
+    worker can take, would keep waiting for ever: `docker.gpu` before `docker`.
+    """
+
+    def __init__(self) -> None:
+        self._queues: list[str] = []
+
+    def update(self, queues: Iterable[str]) -> None:
+        """Take the queues that are served now."""
+        self._queues = sorted(queues, key=_rank)
+
+    def consume(self, count: int) -> list[str]:
+        """Return the queues to look into, in order."""
+        return self._queues[:count]
+
+    def rotate(self, queue: str) -> str:
+        """Keep the order, whichever queue the last message came from."""
+        return queue
+
+
+def _rank(queue: str) -> tuple[bool, bool, str]:
+    return queue != CONTROL_QUEUE, kind_of_queue(queue) == queue, queue
 
 
 class QuietRedisBackend(RedisBackend):  # type: ignore[misc]

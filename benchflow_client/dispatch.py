@@ -56,7 +56,7 @@ def job_header(plan: Plan, *, owner: str) -> JobHeader:
         concurrency=plan.spec.concurrency,
         max_attempts=plan.spec.max_attempts,
         owner=owner,
-        queue=plan.sandbox,
+        queue=plan.queue,
         group_id=str(uuid.uuid4()),
         body_id=f"{plan.job}.summary",
         title=" ".join([plan.source.path, *(agent.label for agent in plan.agents)]),

@@ -21,7 +21,8 @@ def worker(
     queues: Annotated[
         str,
         Parameter(
-            help="Queues to serve, separated by commas: docker, local, null, control; empty = all that work here."
+            help="Queues to serve, separated by commas: docker, docker.gpu, local, null, control; empty = all "
+            "that work here. Where BENCHFLOW_GPUS says which GPUs it may give, docker.gpu is served with docker."
         ),
     ] = "",
     slots: Annotated[int, Parameter(help="Trials at once.")] = DEFAULT_SLOTS,

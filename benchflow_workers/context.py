@@ -123,7 +123,10 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
-    parts = Parts(bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, _locks(client.state_dir))
+    parts = Parts(
+        bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, _locks(client.state_dir),
+        capacity=Capacity(gpus=worker.gpu_ids()),
+    )  # fmt: skip
     return WorkerContext(
         name=name,
         settings=worker,

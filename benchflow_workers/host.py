@@ -158,6 +158,8 @@ def _limits(sandboxes: SandboxRegistry, kind: str) -> str:
             "restricts no network to a list of hosts and changes none between phases: the worker must be root, "
             "with CAP_SYS_ADMIN and CAP_NET_ADMIN, beside its engine"
         )
+    if able.has_gpus:
+        parts.append(f"has GPUs to give, of type {', '.join(sorted(able.gpu_types)) or 'not said'}")
     if able.does_not_isolate:
         parts.append(f"does not isolate: {', '.join(able.does_not_isolate)}")
     return "; ".join(parts)

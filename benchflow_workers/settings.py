@@ -14,6 +14,9 @@ from benchflow_client.errors import WorkerError
 from benchflow_client.schema.base import Record
 from benchflow_client.settings import PREFIX
 
+_GPU = re.compile(r"\d{1,3}|(GPU|MIG)-[0-9A-Za-z/-]+")
+"""A device as `nvidia-smi -L` names it: by number or UUID."""
+
 _SERVER = re.compile(r"(?!\d+(\.\d+)*:)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:[1-9]\d{0,4}")
 """A server by its name and port."""
 
@@ -45,6 +48,16 @@ class WorkerSettings(Record):
         default=None,
         description="Certificates added to built images, for networks that inspect TLS; None = none.",
     )
+    gpus: str = Field(
+        default="",
+        description="GPUs its containers may be given, one trial each: numbers or UUIDs of `nvidia-smi -L`, several "
+        "separated by commas. No other worker may have the same.",
+    )
+    gpu_types: str = Field(
+        default="",
+        description="Names of what these GPUs are, for tasks that ask for a type: `H100`; several names of one type "
+        "separated by commas.",
+    )
     local_rootfs: str = Field(
         default="", description="Unpacked images for local: `NAME=/folder`, several separated by commas."
     )
@@ -58,10 +71,21 @@ class WorkerSettings(Record):
     )
     null_exec_s: float = Field(default=0.0, ge=0, description="Seconds a command takes in a null sandbox.")
 
+    @field_validator("gpus")
+    @classmethod
+    def _known_gpus(cls, value: str) -> str:
+        items = _listed(value)
+        for item in items:
+            if not _GPU.fullmatch(item):
+                raise ValueError(f"{item!r} is neither the number of a GPU nor its UUID, as GPU-8f6d...")
+        if len(set(items)) < len(items):
+            raise ValueError("a GPU stands there twice")
+        return ",".join(items)
+
     @field_validator("egress_private")
     @classmethod
     def _known_private(cls, value: str) -> str:
-        items = [item.strip() for item in value.split(",") if item.strip()]
+        items = _listed(value)
         for item in items:
             if not (_is_block(item) or _SERVER.fullmatch(item)):
                 raise ValueError(f"{item!r} is neither an address, nor a block as 10.8.0.0/16, nor HOST:PORT")
@@ -71,10 +95,22 @@ class WorkerSettings(Record):
         """Return what lists of hosts may reach of private networks."""
         return tuple(filter(None, self.egress_private.split(",")))
 
+    def gpu_ids(self) -> tuple[str, ...]:
+        """Return the GPUs its containers may be given."""
+        return tuple(_listed(self.gpus))
+
+    def gpu_type_names(self) -> tuple[str, ...]:
+        """Return the names of what these GPUs are."""
+        return tuple(_listed(self.gpu_types))
+
     def rootfs(self) -> dict[str, Path]:
         """Return the image names that local maps to folders."""
         pairs = (item.partition("=") for item in self.local_rootfs.split(",") if item)
         return {name: Path(folder) for name, _, folder in pairs}
+
+
+def _listed(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def _is_block(text: str) -> bool:

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -16,7 +16,9 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.platforms import SecurityWarning
 
 from benchflow_client.broker import CONTROL_QUEUE, check_rabbitmq
+from benchflow_client.catalog.sandboxes import SANDBOXES
 from benchflow_client.errors import WorkerError
+from benchflow_client.schema.ids import kind_of_queue, queue_of
 from benchflow_workers.celery_tasks import register
 from benchflow_workers.context import WorkerContext, context, node_name
 from benchflow_workers.drain import INTERRUPTED, Presence
@@ -25,6 +27,8 @@ from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.registry import KINDS
 
 logger = logging.getLogger(__name__)
+
+_WITH_GPUS = tuple(kind for kind, entry in SANDBOXES.items() if entry.has_gpus)
 
 DEFAULT_SLOTS = 4
 """Trials at once where nothing is said: what two cores and Docker can start without waiting."""
@@ -35,7 +39,8 @@ class WorkerOptions:
     """What `bench worker` is told.
 
     Attributes:
-        queues: Queues to serve: sandbox kinds and `control`; empty = all that work on this host.
+        queues: Queues to serve: sandbox kinds, those of kinds with GPUs, and `control`; empty = all that work
+            on this host.
         slots: Trials at once.
         log_level: Least level that is logged.
         cpus: Cores its sandboxes may take together; None = no limit.
@@ -62,7 +67,7 @@ def serve(options: WorkerOptions) -> int:
     queues, sandboxes = served_queues(options.queues, here)
     here.capacity.limit(cpus=options.cpus, memory_mb=options.memory_mb)
     presence = Presence(here, queues=queues, sandboxes=sandboxes, slots=options.slots)
-    _follow_signals(presence, lambda: here.admitter.start(sandboxes))
+    _follow_signals(presence, lambda: here.admitter.start(set(queues) - {CONTROL_QUEUE}))
     worker = _celery_worker(here, queues, options)
     here.reconciler.start()
     reaper = make_reaper(here, sandboxes)
@@ -79,12 +84,11 @@ def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str,
     Raises:
         WorkerError: An asked queue is unknown, or its sandbox does not work here.
     """
-    unknown = sorted(set(asked) - {*KINDS, CONTROL_QUEUE})
+    known = (*KINDS, *map(_gpu_queue, _WITH_GPUS), CONTROL_QUEUE)
+    unknown = sorted(set(asked) - {*known})
     if unknown:
-        raise WorkerError(
-            f"There is no queue {unknown[0]!r}.", hint=f"Queues: {', '.join((*KINDS, CONTROL_QUEUE))}."
-        )
-    kinds = tuple(kind for kind in KINDS if not asked or kind in asked)
+        raise WorkerError(f"There is no queue {unknown[0]!r}.", hint=f"Queues: {', '.join(known)}.")
+    kinds = tuple(kind for kind in KINDS if not asked or {kind, _gpu_queue(kind)} & {*asked})
     problems = {kind: sandbox_problem(here.sandboxes, kind) for kind in kinds}
     for kind, problem in problems.items():
         if problem is not None and asked:
@@ -92,8 +96,31 @@ def served_queues(asked: Sequence[str], here: WorkerContext) -> tuple[tuple[str,
                 f"This host cannot run {kind!r} sandboxes: {problem.message}", hint=problem.hint
             )
     working = tuple(kind for kind in kinds if problems[kind] is None)
-    queues = tuple(asked) or (*working, CONTROL_QUEUE)
-    return queues, working
+    queues = asked or (*working, CONTROL_QUEUE)
+    return tuple(dict.fromkeys(_with_gpus(queues, here))), working
+
+
+def _with_gpus(queues: Sequence[str], here: WorkerContext) -> Iterator[str]:
+    """Yield queues, each kind of sandbox followed by its queue for GPUs where it has some to give.
+
+    Raises:
+        WorkerError: Such a queue was asked for, and there are no GPUs.
+    """
+    for queue in queues:
+        kind = kind_of_queue(queue)
+        has_gpus = kind in _WITH_GPUS and here.sandboxes.get(kind).capabilities.has_gpus
+        if queue != kind and not has_gpus:
+            raise WorkerError(
+                f"This worker was told of no GPUs, so it cannot serve queue {queue!r}.",
+                hint="Set BENCHFLOW_GPUS to the numbers or UUIDs of `nvidia-smi -L` that it may give, e.g. 0,1.",
+            )
+        yield queue
+        if has_gpus:
+            yield _gpu_queue(kind)
+
+
+def _gpu_queue(kind: str) -> str:
+    return queue_of(kind, needs_gpus=True)
 
 
 def make_reaper(here: WorkerContext, sandboxes: Sequence[str]) -> Reaper:

@@ -13,7 +13,7 @@ class SandboxKindEntry:
     description: str
     networks: frozenset[str]  # NetworkMode values it enforces
     has_compose: bool = False  # runs side services
-    has_gpus: bool = False
+    has_gpus: bool = False  # some host may have GPUs for it
     runs_commands: bool = True  # False = every task "fits", nothing is scored
 
 
@@ -23,7 +23,7 @@ SANDBOXES: dict[str, SandboxKindEntry] = {
     entry.name: entry
     for entry in (
         SandboxKindEntry(
-            "docker", "A container per trial.", _ALL_NETWORKS, has_compose=True
+            "docker", "A container per trial.", _ALL_NETWORKS, has_compose=True, has_gpus=True
         ),
         SandboxKindEntry(
             "local", "Namespaces on the worker's host; for trusted tasks.", _ALL_NETWORKS

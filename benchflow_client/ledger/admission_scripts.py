@@ -44,7 +44,8 @@ local function load(name)
 end
 
 local function buckets_of(j, lane)
-  local names = {'sandbox:' .. j.queue}
+  -- The kind of sandbox is what stands before a queue's dot.
+  local names = {'sandbox:' .. string.match(j.queue, '^[^.]*')}
   for _, name in ipairs(j.lanes[lane + 1] or {}) do names[#names + 1] = name end
   return names
 end

@@ -17,6 +17,7 @@ from benchflow_client.ledger.admission import (
 )
 from benchflow_client.ledger.base import JobState
 from benchflow_client.ledger.memory_jobs import Job
+from benchflow_client.schema.ids import kind_of_queue
 
 
 @dataclass
@@ -187,7 +188,7 @@ def waiting(jobs: Mapping[str, Job], job: Job, room: Room, look: Round) -> Mappi
 
 def buckets_of(job: Job, index: int) -> tuple[str, ...]:
     """Return the buckets of a trial, or of a lane."""
-    return (f"sandbox:{job.header.queue}", *job.header.lanes[index % len(job.header.lanes)])
+    return (f"sandbox:{kind_of_queue(job.header.queue)}", *job.header.lanes[index % len(job.header.lanes)])
 
 
 def trials_on(job: Job) -> bool:

@@ -10,6 +10,7 @@ from benchflow_client.catalog.sandboxes import AUTO_ORDER
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import WorkerRecord
 from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.plan import Plan
 
 _DOCKER_SOCKET = "/var/run/docker.sock"
 _DOCKER_PORT = 2375
@@ -29,17 +30,36 @@ def best_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> str:
     return next((kind for kind in AUTO_ORDER if kind in able), AUTO_ORDER[0])
 
 
-def check_sandbox(spec: JobSpec, workers: Sequence[WorkerRecord]) -> None:
+def check_sandbox(asked: str, workers: Sequence[WorkerRecord]) -> None:
     """Refuse a kind of sandbox that an embedded fleet cannot run: nobody else will join it.
+
+    Args:
+        asked: A kind, or `auto`.
+        workers: The workers that are alive.
 
     Raises:
         WorkerError: The kind does not work on this machine.
     """
     able = {kind for worker in workers for kind in worker.sandboxes}
-    if spec.sandbox != "auto" and spec.sandbox not in able:
+    if asked not in {"auto", *able}:
         raise WorkerError(
-            f"This machine cannot run {spec.sandbox!r} sandboxes; nothing was submitted.",
+            f"This machine cannot run {asked!r} sandboxes; nothing was submitted.",
             hint=f"`bench doctor` says why. What works here: {', '.join(sorted(able))}.",
+        )
+
+
+def check_gpus(plan: Plan, workers: Sequence[WorkerRecord]) -> None:
+    """Refuse a job with GPUs that an embedded fleet has none for: nobody else will join it.
+
+    Raises:
+        WorkerError: No worker has GPUs to give.
+    """
+    if plan.needs_gpus and not any(plan.queue in worker.queues for worker in workers):
+        raise WorkerError(
+            f"Tasks ask for GPUs, and this machine's worker has none to give (queue {plan.queue}); "
+            "nothing was submitted.",
+            hint="Say which it may give, by number or UUID of `nvidia-smi -L`, e.g. BENCHFLOW_GPUS=0,1, and start it "
+            "anew (`bench down`); or leave these tasks out with --exclude.",
         )
 
 

@@ -231,6 +231,7 @@ def _plan(job: Plan, ask: RegradeRequest, tasks: _Tasks, able: list[PlannedTrial
         created_at=utc_now(),
         spec=job.spec.model_copy(update=changes),
         sandbox=ask.sandbox or job.sandbox,
+        needs_gpus=job.needs_gpus and SANDBOXES[ask.sandbox or job.sandbox].has_gpus,
         source=tasks.source,
         tasks=tuple(
             task.model_copy(update={"digest": tasks.digests[task.name]})

@@ -25,8 +25,9 @@ def plan_report(plan: Plan, *, fleet: str) -> Report:
     spec = plan.spec
     parts = (plural(len(plan.tasks), "task"), plural(len(plan.agents), "agent"), _tries(spec.tries))
     size = f"{' x '.join(parts)} = {plural(plan.size, 'trial')}"
+    gpus = f", workers with GPUs ({plan.queue})" if plan.needs_gpus else ""
     lines = [
-        Line(f"{size} · sandbox {plan.sandbox} · {spec.concurrency} at once", label="plan"),
+        Line(f"{size} · sandbox {plan.sandbox}{gpus} · {spec.concurrency} at once", label="plan"),
         Line(f"settings that change a score: {', '.join(_settings(plan))}", label=" ", tone="dim"),
     ]
     if plan.skipped:

@@ -7,6 +7,7 @@ import re
 import secrets
 import unicodedata
 
+_GPU_SUFFIX = ".gpu"  # a kind of sandbox has no dot in its name
 _SLUG_LIMIT = 40
 _SUFFIXED = re.compile(r"-[0-9a-f]{8}$")
 _ADJECTIVES = [
@@ -175,6 +176,16 @@ def short_digest(*parts: str) -> str:
     """Return eight hex digits that stand for the parts, in order."""
     joined = "\0".join(parts).encode("utf-8", "surrogatepass")
     return hashlib.sha256(joined).hexdigest()[:8]
+
+
+def queue_of(kind: str, *, needs_gpus: bool = False) -> str:
+    """Return the queue of trials: that of their kind of sandbox, or that of its workers with GPUs."""
+    return f"{kind}{_GPU_SUFFIX}" if needs_gpus else kind
+
+
+def kind_of_queue(queue: str) -> str:
+    """Return the kind of sandbox of a queue's trials."""
+    return queue.removesuffix(_GPU_SUFFIX)
 
 
 def trial_id(job: str, task_slug: str, agent_slug: str, try_number: int) -> str:

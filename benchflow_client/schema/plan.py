@@ -11,7 +11,7 @@ from pydantic import Field
 
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import Document
-from benchflow_client.schema.ids import attempt_folder, trial_id
+from benchflow_client.schema.ids import attempt_folder, queue_of, trial_id
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.trial import FrozenWorkspace, Outcome
 
@@ -107,6 +107,9 @@ class Plan(Document):
     created_at: datetime = Field(description="When it was planned (UTC).")
     spec: JobSpec = Field(description="What was asked for.")
     sandbox: str = Field(description="Kind of sandbox every trial uses; `auto` is resolved here.")
+    needs_gpus: bool = Field(
+        default=False, description="Some task asks for GPUs: every trial goes to workers that have them."
+    )
     source: SourceInfo = Field(description="Where the tasks came from.")
     tasks: tuple[PlannedTask, ...] = Field(min_length=1, description="Tasks in order of name.")
     agents: tuple[PlannedAgent, ...] = Field(min_length=1, description="Agents in the order given.")
@@ -114,6 +117,11 @@ class Plan(Document):
     regrade: Regrade | None = Field(
         default=None, description="Whose workspaces are judged again; None = the agents run."
     )
+
+    @property
+    def queue(self) -> str:
+        """Return the queue every trial is sent to."""
+        return queue_of(self.sandbox, needs_gpus=self.needs_gpus)
 
     @property
     def size(self) -> int:

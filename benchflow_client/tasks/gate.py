@@ -34,7 +34,12 @@ _BENCHFLOW_REASONS = {
 
 
 def unsupported(
-    task: Task, *, networks: frozenset[str], has_compose: bool, has_gpus: bool
+    task: Task,
+    *,
+    networks: frozenset[str],
+    has_compose: bool,
+    has_gpus: bool,
+    gpu_types: frozenset[str] | None = None,
 ) -> tuple[str, ...]:
     """Return why a task cannot be run on a sandbox with these abilities; empty when it can.
 
@@ -43,6 +48,7 @@ def unsupported(
         networks: Network modes the sandbox enforces.
         has_compose: It runs services beside the main one.
         has_gpus: It has GPUs to give.
+        gpu_types: Names of what its GPUs are; None = a host that has the right ones may come.
 
     Returns:
         One line per reason, each naming the key or file first. Ignoring any of
@@ -50,7 +56,8 @@ def unsupported(
     """
     reasons = (
         *_artifacts(task),
-        *_machine(task, has_compose=has_compose, has_gpus=has_gpus),
+        *_machine(task, has_compose=has_compose),
+        *_gpus(task, gpu_types, has_gpus=has_gpus),
         *_networks(task, networks),
         *_preparation(task),
         *manifest_reasons(task),
@@ -90,7 +97,7 @@ def _service(task: Task, path: str, name: str) -> Iterator[tuple[str, str]]:
         yield path, f"the task has no service {name!r}; it has {', '.join(has)}"
 
 
-def _machine(task: Task, *, has_compose: bool, has_gpus: bool) -> Iterator[tuple[str, str]]:
+def _machine(task: Task, *, has_compose: bool) -> Iterator[tuple[str, str]]:
     sandbox = task.config.sandbox
     if task.has_compose and not has_compose:
         yield "environment/docker-compose.yaml", "this sandbox runs no services beside the main one"
@@ -98,12 +105,24 @@ def _machine(task: Task, *, has_compose: bool, has_gpus: bool) -> Iterator[tuple
         yield from ((place, why) for place, _, why in (line.partition(": ") for line in task.compose.refused))
     if sandbox.os != "linux":
         yield "sandbox.os", f"{sandbox.os} is not run; only linux is"
-    if sandbox.gpus and not has_gpus:
-        yield "sandbox.gpus", f"{sandbox.gpus} asked for, and this sandbox has none"
     if sandbox.tpu is not None:
         yield "sandbox.tpu", "no sandbox has TPUs"
     if sandbox.bugswarm_image_tag is not None:
         yield "sandbox.bugswarm_image_tag", "BugSwarm images are not fetched by this version"
+
+
+def _gpus(task: Task, types: frozenset[str] | None, *, has_gpus: bool) -> Iterator[tuple[str, str]]:
+    """Yield why the GPUs a task asks for are not here; types are compared whatever their case."""
+    asked = task.config.sandbox
+    if not asked.gpus:
+        return
+    if not has_gpus:
+        yield "sandbox.gpus", f"{asked.gpus} asked for, and this sandbox has none"
+    elif asked.gpu_types and types is not None:
+        wanted, there = ", ".join(asked.gpu_types), ", ".join(sorted(types))
+        if not {name.casefold() for name in types} & {name.casefold() for name in asked.gpu_types}:
+            have = f"this worker has {there}" if types else "this worker does not say what its GPUs are"
+            yield "sandbox.gpu_types", f"{wanted} asked for, and {have} (BENCHFLOW_GPU_TYPES)"
 
 
 def _networks(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -115,6 +115,8 @@ class SandboxSpec:
         cpus: Processor cores; None = no limit.
         memory_mb: Memory in MiB, swap off; None = no limit.
         storage_mb: Disk in MiB, kept where the provider can; None = no limit.
+        gpus: GPUs it needs.
+        devices: The GPUs it is given, as their host names them; they are nobody else's while it lives.
         pids: Processes at most.
         network: What the sandbox may reach when it is opened: `public` or `no-network`.
         has_changing_network: `set_network` will be called before anything else.
@@ -134,6 +136,8 @@ class SandboxSpec:
     cpus: float | None = 1.0
     memory_mb: int | None = 2048
     storage_mb: int | None = 10240
+    gpus: int = 0
+    devices: tuple[str, ...] = ()
     pids: int = 4096
     network: NetworkMode = "public"
     has_changing_network: bool = False
@@ -175,6 +179,7 @@ class Capabilities:
     isolates: tuple[str, ...]  # what it keeps apart, for people
     does_not_isolate: tuple[str, ...]  # what it says plainly it does not
     runs_commands: bool = True  # False = nothing is run, so nothing can be scored
+    gpu_types: frozenset[str] = frozenset()  # names of what its GPUs are
 
 
 class Sandbox(Protocol):

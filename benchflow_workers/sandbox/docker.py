@@ -75,6 +75,8 @@ class DockerOptions:
         pull: When registries are asked for ready images.
         start_slots: Containers that start at the same time; None = two per core.
         egress: How listed names are reached.
+        gpus: Devices containers may be given.
+        gpu_types: Names of what these are.
     """
 
     state_dir: Path
@@ -83,6 +85,8 @@ class DockerOptions:
     pull: PullPolicy = "missing"
     start_slots: int | None = None
     egress: EgressOptions = field(default_factory=EgressOptions)
+    gpus: tuple[str, ...] = ()
+    gpu_types: tuple[str, ...] = ()
 
 
 class DockerSandboxes:
@@ -105,10 +109,11 @@ class DockerSandboxes:
     @property
     def capabilities(self) -> Capabilities:
         """What containers can do; lists of names need a worker as root beside the engine."""
-        return (
-            replace(_CAPABILITIES, networks=_CAPABILITIES.networks | LISTS)
-            if self._can_switch
-            else _CAPABILITIES
+        return replace(
+            _CAPABILITIES,
+            networks=_CAPABILITIES.networks | (LISTS if self._can_switch else frozenset()),
+            has_gpus=bool(self._options.gpus),
+            gpu_types=frozenset(self._options.gpu_types),
         )
 
     @cached_property
@@ -138,6 +143,7 @@ class DockerSandboxes:
                 hint=f"It opens with {' or '.join(sorted(_NETWORKS))}; a list of names is set on a running sandbox.",
             )
         http = await self._connect()
+        spec = self._without_other_gpus(spec)
         on_disk, in_memory = split_by_mount(spec.uploads)
         with contextlib.ExitStack() as archives:
             placed = [
@@ -194,6 +200,15 @@ class DockerSandboxes:
         if self._http is None:
             self._http = await connect(find_endpoint(self._options.base_url))
         return self._http
+
+    def _without_other_gpus(self, spec: SandboxSpec) -> SandboxSpec:
+        """Return a spec whose container sees none of the host's GPUs, unless it is given some.
+
+        Where `nvidia` is the engine's default runtime, a variable that all CUDA images set shows them all.
+        """
+        if spec.devices or not self._options.gpus:
+            return spec
+        return replace(spec, env={**spec.env, "NVIDIA_VISIBLE_DEVICES": "void"})
 
     async def _start_with_services(
         self, http: EngineHttp, spec: SandboxSpec, archives: Sequence[IO[bytes] | None]
@@ -301,8 +316,17 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
             "PidsLimit": spec.pids,
             "Ulimits": _file_limits(spec.storage_mb),
             "LogConfig": {"Type": "none", "Config": {}},
+            **_gpus(spec.devices),
         },
     }
+
+
+def _gpus(devices: Sequence[str]) -> dict[str, Any]:
+    """Return the request for these GPUs and no others; a container without one sees none."""
+    if not devices:
+        return {}
+    request = {"Driver": "nvidia", "DeviceIDs": list(devices), "Capabilities": [["gpu"]]}
+    return {"DeviceRequests": [request]}
 
 
 def _labels(spec: SandboxSpec) -> dict[str, str]:
@@ -318,8 +342,11 @@ def _file_limits(storage_mb: int | None) -> list[dict[str, Any]]:
 
 
 def _not_started(spec: SandboxSpec, why: str) -> SandboxError:
-    return SandboxError(
-        "sandbox.start_failed",
-        f"Container of sandbox {spec.name!r} did not start: {why}.",
-        hint="Check the limits the task asks for, and that its image has `sleep` on PATH.",
-    )
+    hint = "Check the limits the task asks for, and that its image has `sleep` on PATH."
+    if spec.devices:
+        hint += (
+            f" It was to have GPU {', '.join(spec.devices)} (BENCHFLOW_GPUS): the engine needs the NVIDIA Container "
+            "Toolkit, and `nvidia-smi -L` shows what there is."
+        )
+    message = f"Container of sandbox {spec.name!r} did not start: {why}."
+    return SandboxError("sandbox.start_failed", message, hint=hint)

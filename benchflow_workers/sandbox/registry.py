@@ -31,6 +31,8 @@ def _docker(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
         extra_ca=settings.extra_ca,
         pull=settings.docker_pull,
         egress=_egress(settings),
+        gpus=settings.gpu_ids(),
+        gpu_types=settings.gpu_type_names(),
     )
     provider: SandboxProvider = module.DockerSandboxes(options)
     return provider

@@ -187,7 +187,13 @@ def scaled(seconds: float | None, factor: float) -> float | None:
 
 def _check_supported(task: Task, provider: SandboxProvider) -> None:
     able = provider.capabilities
-    reasons = unsupported(task, networks=able.networks, has_compose=able.has_compose, has_gpus=able.has_gpus)
+    reasons = unsupported(
+        task,
+        networks=able.networks,
+        has_compose=able.has_compose,
+        has_gpus=able.has_gpus,
+        gpu_types=able.gpu_types,
+    )
     if able.runs_commands and reasons:
         raise SandboxError(
             "task.unsupported",
@@ -223,6 +229,7 @@ def _sandbox_spec(
         cpus=table.cpus,
         memory_mb=table.memory_mb,
         storage_mb=table.storage_mb,
+        gpus=table.gpus if parts.provider(attempt.plan.sandbox).capabilities.has_gpus else 0,
         network=table.network_mode,
         env=env,
         workdir=table.workdir,

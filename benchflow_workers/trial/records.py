@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,20 @@ class Prepared:
         """Return the memory of the larger of the rollout's sandboxes, in MiB; None = no limit."""
         needs = [spec.all_memory_mb for spec in self._sandboxes]
         return None if None in needs else max(need for need in needs if need is not None)
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of the rollout's sandbox that needs most: there is one at a time."""
+        return max(spec.gpus for spec in self._sandboxes)
+
+    def on(self, devices: Sequence[str]) -> Prepared:
+        """Return the same with the GPUs it was given; each sandbox gets as many as it needs."""
+        sandbox = replace(self.sandbox, devices=tuple(devices[: self.sandbox.gpus]))
+        if self.separate is None:
+            return replace(self, sandbox=sandbox)
+        own = self.separate.sandbox
+        tests = replace(self.separate, sandbox=replace(own, devices=tuple(devices[: own.gpus])))
+        return replace(self, sandbox=sandbox, separate=tests)
 
     @property
     def _sandboxes(self) -> tuple[SandboxSpec, ...]:

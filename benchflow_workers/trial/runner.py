@@ -73,7 +73,9 @@ async def run_attempt(
             prepared = prepare(attempt, parts)
     if preparing.failure is not None:
         return replace(with_failure(rollout, preparing.failure), seconds=watch.seconds), frozenset()
-    async with Boundary() as opening, parts.capacity.hold(prepared.all_cpus, prepared.all_memory_mb):
+    needs = prepared.all_cpus, prepared.all_memory_mb
+    async with Boundary() as opening, parts.capacity.hold(*needs, gpus=prepared.gpus) as devices:
+        prepared = prepared.on(devices)
         observe("building")
         with watch.time("environment_setup"):
             sandbox = await prepared.provider.open(prepared.sandbox)

@@ -82,6 +82,7 @@ def with_separate(prepared: Prepared, spec: JobSpec, environ: Mapping[str, str])
         cpus=table.cpus,
         memory_mb=table.memory_mb,
         storage_mb=table.storage_mb,
+        gpus=table.gpus if prepared.provider.capabilities.has_gpus else 0,
         network=_network(prepared, table),
         has_changing_network=False,
         env=env,

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchflow_client.dispatch import job_header
 from benchflow_client.errors import JobSpecError, TaskError, UnknownAgentError
 from benchflow_client.plan.draft import Draft, find_work, make_draft
+from benchflow_client.plan.identity import job_identity
 from benchflow_client.schema.job import JobSpec
 
 FILES = {
@@ -173,12 +175,33 @@ def test_what_a_sandbox_cannot_do_is_told_before_anything_is_sent(draft: Drafter
     (tasks / "one/task.toml").write_text('version = "1.0"\n[environment]\ngpus = 1\n')
 
     with pytest.raises(TaskError) as caught:
-        draft("docker")
-    assert caught.value.message == "Sandbox 'docker' cannot run every task."
+        draft("local")
+    assert caught.value.message == "Sandbox 'local' cannot run every task."
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["one"]
 
     assert draft("null").plan.size == 2
-    assert draft("docker", exclude="one").plan.size == 1
+    assert draft("local", exclude="one").plan.size == 1
+
+
+def test_job_with_a_task_that_asks_for_gpus_goes_whole_to_the_queue_of_workers_that_have_them(
+    draft: Drafter, tasks: Path
+) -> None:
+    (tasks / "one/task.toml").write_text('version = "1.0"\n[environment]\ngpus = 1\ngpu_types = ["H100"]\n')
+
+    whole, without, unsold = (
+        draft("docker").plan, draft("docker", exclude="one").plan, draft("null").plan,
+    )  # fmt: skip
+
+    assert (whole.needs_gpus, whole.queue, job_header(whole, owner="ana").queue) == (
+        True, "docker.gpu", "docker.gpu",
+    )  # fmt: skip
+    assert [plan.queue for plan in (without, unsold)] == ["docker", "null"]
+
+
+def test_same_trials_are_the_same_whatever_queue_they_go_to(draft: Drafter) -> None:
+    plan = draft("docker").plan
+
+    assert job_identity(plan) == job_identity(plan.model_copy(update={"needs_gpus": True}))
 
 
 def test_warnings_of_tasks_name_them(draft: Drafter, tasks: Path) -> None:

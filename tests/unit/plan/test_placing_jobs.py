@@ -9,8 +9,9 @@ import pytest
 
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import WorkerRecord
-from benchflow_client.plan.placing import best_sandbox, check_sandbox, docker_listens
+from benchflow_client.plan.placing import best_sandbox, check_gpus, check_sandbox, docker_listens
 from benchflow_client.schema.job import JobSpec
+from tests.worlds import make_world
 
 
 def spec(sandbox: str) -> JobSpec:
@@ -36,11 +37,25 @@ def test_auto_takes_the_best_kind_that_lives(asked: str, workers: list[WorkerRec
 
 def test_kind_that_an_embedded_fleet_cannot_run_is_refused_with_what_works() -> None:
     with pytest.raises(WorkerError, match="cannot run 'docker' sandboxes; nothing was submitted") as caught:
-        check_sandbox(spec("docker"), [worker("local", "null")])
+        check_sandbox("docker", [worker("local", "null")])
 
     assert "What works here: local, null" in caught.value.hint
-    check_sandbox(spec("auto"), [worker("local")])
-    check_sandbox(spec("local"), [worker("local")])
+    check_sandbox("auto", [worker("local")])
+    check_sandbox("local", [worker("local")])
+
+
+def test_job_that_asks_for_gpus_is_refused_by_an_embedded_fleet_that_has_none(tmp_path: Path) -> None:
+    plain = make_world(tmp_path).plan.model_copy(update={"sandbox": "docker"})
+    plan = plain.model_copy(update={"needs_gpus": True})
+
+    with pytest.raises(
+        WorkerError, match=r"has none to give \(queue docker\.gpu\); nothing was submitted"
+    ) as caught:
+        check_gpus(plan, [worker("docker", "null")])
+
+    assert "BENCHFLOW_GPUS=0,1" in caught.value.hint
+    check_gpus(plan, [worker("docker", "docker.gpu")])
+    check_gpus(plain, [worker("docker")])
 
 
 def test_docker_is_there_where_somebody_answers_at_its_address(tmp_path: Path) -> None:
