@@ -188,11 +188,6 @@ def _needs_gpus(found: Sequence[FoundTask], sandbox: str) -> bool:
     return SANDBOXES[sandbox].has_gpus and any(item.task.config.sandbox.gpus for item in found)
 
 
-def _needs_gpus(found: Sequence[FoundTask], sandbox: str) -> bool:
-    """Return whether some task asks for GPUs, on a kind of sandbox that gives them."""
-    return SANDBOXES[sandbox].has_gpus and any(item.task.config.sandbox.gpus for item in found)
-
-
 def _plan_tasks(found: Sequence[FoundTask]) -> tuple[tuple[PlannedTask, ...], dict[str, Path]]:
     tasks, folders = [], {}
     for item in found:
