@@ -211,7 +211,7 @@ class Deliveries:
             )
             result = result_of(execution.attempt, Rollout(failures=(failure_of(error),)), redactor)
         if self._wants_retry(execution, result) and self._give_back(
-            execution, Return.RETRY, Receipt.of(result), wait_s=_asked_to_wait(result)
+            execution, Return.RETRY, _failed(result, rollout), wait_s=_asked_to_wait(result)
         ):
             self._admit(execution)
             return Answer.IGNORED
@@ -311,6 +311,18 @@ class _Execution:
 
     def log(self, action: str) -> dict[str, str]:
         return {"action": action, "trial": self.attempt.trial.id, "job": self.attempt.plan.job}
+
+
+def _failed(result: TrialResult, rollout: Rollout) -> Receipt:
+    """Return the receipt of an attempt that is followed by another.
+
+    What the agent used is counted once: with the attempt that judges its work again, where that can be.
+    """
+    receipt = Receipt.of(result)
+    if not rollout.is_solver_kept:
+        return receipt
+    cost = None if receipt.cost_usd is None else 0.0
+    return receipt._replace(cost_usd=cost, tokens=None if receipt.tokens is None else 0)
 
 
 async def _until_stopped(

@@ -85,6 +85,12 @@ class FrozenWorkspace(Document):
     workdir: str = Field(description="Where it stood in the sandbox.")
     entries: int = Field(ge=0, description="Files, folders and links in it.")
     size_bytes: int = Field(ge=0, description="Bytes of its files together.")
+    is_whole: bool = Field(
+        default=True, description="False = only `verifier.submission_files`, by their absolute paths."
+    )
+    missing: tuple[str, ...] = Field(
+        default=(), description="Submission files the agent did not leave, by their absolute paths."
+    )
 
 
 class Timing(Document):

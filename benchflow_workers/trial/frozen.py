@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -26,7 +26,7 @@ from benchflow_workers.sandbox.base import Command, Sandbox
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 
-__all__ = ["EVIDENCE", "Listing", "freeze", "list_workspace", "place_evidence"]
+__all__ = ["EVIDENCE", "Listing", "freeze", "freeze_files", "list_workspace", "place_evidence"]
 
 EVIDENCE: Final = "evidence"
 """Folder of an attempt for what was frozen; one of that name from the sandbox goes."""
@@ -36,6 +36,10 @@ MANIFEST: Final = "manifest.json"
 
 SIZE_LIMIT_BYTES: Final = 20 << 30
 ENTRY_LIMIT: Final = 200_000
+
+FILE_LIMIT_BYTES: Final = 128 << 20
+FILES_LIMIT_BYTES: Final = 256 << 20
+"""Of one submission file, and of all of them together."""
 
 _LISTING_LIMIT_BYTES: Final = 32 << 20
 _CHUNK_BYTES: Final = 1 << 20
@@ -139,6 +143,36 @@ async def freeze(
         return None, (f"The workspace was not kept, so it cannot be judged again: {reason}.",)
 
 
+async def freeze_files(
+    sandbox: Sandbox, paths: Sequence[str], room: Path, *, redactor: Redactor
+) -> tuple[FrozenWorkspace | None, tuple[str, ...]]:
+    """Copy single files out of a sandbox and pack them into `room`; arguments and result as of `freeze`.
+
+    A file that is not there, or is a link or a folder, counts as not left.
+    """
+    tree, missing, left = room / "tree", list[str](), FILES_LIMIT_BYTES
+    try:
+        await asyncio.to_thread(tree.mkdir, parents=True)
+        for path in paths:
+            copy = tree / path.lstrip("/")
+            await asyncio.to_thread(copy.parent.mkdir, parents=True, exist_ok=True)
+            # An entry counts 512 bytes.
+            is_there = await sandbox.get(path, copy, limit_bytes=min(left, FILE_LIMIT_BYTES) + 512)
+            if not is_there or not copy.is_file():
+                await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+                missing.append(path)
+            else:
+                left -= copy.stat().st_size
+        listing = Listing(place="/", count=1 + len(list(_below(tree))))
+        frozen, warnings = await asyncio.to_thread(_pack, room, listing, redactor)
+    except SandboxError as error:
+        return None, (f"The submission was not kept, so it cannot be judged again. {error.message}",)
+    except OSError as error:
+        reason = error.strerror or error
+        return None, (f"The submission was not kept, so it cannot be judged again: {reason}.",)
+    return frozen.model_copy(update={"is_whole": False, "missing": tuple(missing)}), warnings
+
+
 def place_evidence(room: Path, folder: Path) -> None:
     """Move what was frozen into an attempt's folder; what a sandbox left in its place goes."""
     target = folder / EVIDENCE
@@ -150,7 +184,7 @@ def place_evidence(room: Path, folder: Path) -> None:
     shutil.move(room, target)
 
 
-def _pack(room: Path, listing: Listing, redactor: Redactor) -> tuple[FrozenWorkspace | None, tuple[str, ...]]:
+def _pack(room: Path, listing: Listing, redactor: Redactor) -> tuple[FrozenWorkspace, tuple[str, ...]]:
     tree = room / "tree"
     before = _stamps(tree)
     redactor.tree(tree)

@@ -20,11 +20,12 @@ from benchflow_workers.sandbox.services import SERVICE_LOGS_DIR, save_service_lo
 from benchflow_workers.trial.artifacts import collect_artifacts, collect_logs, collect_tests
 from benchflow_workers.trial.boundary import Boundary, with_failure
 from benchflow_workers.trial.captured import Captured
-from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze
+from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, freeze, freeze_files
 from benchflow_workers.trial.manifest import start_services
 from benchflow_workers.trial.networks import enter_network, keep_refusals
 from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout, frozen_room
+from benchflow_workers.trial.recovery import keep_solver
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.setup import run_setup_commands, tail, until_healthy
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
@@ -111,17 +112,21 @@ async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> R
 
 
 async def keep_workspace(prepared: Prepared, sandbox: Sandbox, rollout: Rollout, folder: Path) -> Rollout:
-    """Stop the agent for good and keep its workspace; what goes wrong is a warning."""
+    """Stop the agent for good and keep its workspace or its submission files; what goes wrong is a warning."""
     room = frozen_room(folder)
-    redactor = Redactor(prepared.secrets, kept_bytes=SIZE_LIMIT_BYTES)
-    context = prepared.verify_context
+    redactor = Redactor(prepared.secrets | rollout.secrets, kept_bytes=SIZE_LIMIT_BYTES)
+    context, files = prepared.verify_context, prepared.folder.task.config.verifier.submission_files
     try:
         if context.agent_user is not None:
             await sandbox.kill(context.agent_user)
     except SandboxError as error:
         return replace(rollout, warnings=(*rollout.warnings, f"The workspace was not kept. {error.message}"))
-    frozen, warnings = await freeze(sandbox, room, redactor=redactor, timeout_s=context.setup_timeout_s)
-    return replace(rollout, frozen=frozen, warnings=(*rollout.warnings, *warnings))
+    if files:
+        frozen, warnings = await freeze_files(sandbox, files, room, redactor=redactor)
+    else:
+        frozen, warnings = await freeze(sandbox, room, redactor=redactor, timeout_s=context.setup_timeout_s)
+    after = replace(rollout, frozen=frozen, warnings=(*rollout.warnings, *warnings))
+    return await keep_solver(prepared, after, room)
 
 
 async def run_tests(prepared: Prepared, sandbox: Sandbox) -> Completed:

@@ -24,7 +24,8 @@ from benchflow_workers.trial.cast import with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.networks import network_variables, with_network, with_step_networks
-from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
+from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
+from benchflow_workers.trial.recovery import kept_for, recovery_of
 from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.separate import with_separate
 from benchflow_workers.trial.step_folders import step_folder
@@ -78,12 +79,19 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
     folder = replace(folder, task=as_run(folder.task, attempt.plan.spec))
     _check_supported(folder.task, provider)
     steps = step_tables(folder.task.config)
-    is_kept = attempt.plan.spec.freeze_workspace or folder.task.config.verifier.workspace_recovery
+    verifier = folder.task.config.verifier
+    is_kept = (
+        attempt.plan.spec.freeze_workspace or verifier.workspace_recovery or bool(verifier.submission_files)
+    )
     is_frozen = is_kept and provider.capabilities.runs_commands and attempt.plan.regrade is None
     if not steps:
-        whole = with_turns(_resolve(attempt, parts, folder, provider), attempt, parts.agent, parts.environ)
+        kept = kept_for(attempt, folder.task, parts.bundles.store)
+        whole = _resolve(attempt, parts, folder, provider, kept=kept)
+        if kept is None:
+            whole = with_turns(whole, attempt, parts.agent, parts.environ)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
-        ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen)
+        recovery = recovery_of(attempt, folder.task, parts.bundles.store, kept)
+        ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen, recovery=recovery)
         return with_separate(ready, attempt.plan.spec, parts.environ)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
     done = with_step_networks(done)
@@ -105,11 +113,13 @@ def _prepare_step(
     )
 
 
-def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: SandboxProvider) -> Prepared:
+def _resolve(
+    attempt: Attempt, parts: Parts, folder: TaskFolder, provider: SandboxProvider, *, kept: Kept | None = None
+) -> Prepared:
     """Return what one turn and its verdict need."""
     spec = attempt.trial.agent.spec
-    agent = _agent(attempt, parts)
-    env = () if attempt.plan.regrade is not None else spec.env  # no agent runs, so nothing has to be set
+    agent = _agent(attempt, parts, kept)
+    env = () if kept is not None else spec.env  # no agent runs, so nothing has to be set
     variables = resolve_variables(folder.task, env, parts.environ)
     has_user = agent.runs_as_user and provider.capabilities.has_users
     named = folder.task.config.agent.user  # 0 is a user too
@@ -135,14 +145,10 @@ def _resolve(attempt: Attempt, parts: Parts, folder: TaskFolder, provider: Sandb
     )
 
 
-def _agent(attempt: Attempt, parts: Parts) -> Agent:
-    """Return who takes the turn: the agent, or what puts back the workspace it left in another job."""
-    spec, regrade = attempt.trial.agent.spec, attempt.plan.regrade
-    agent = parts.agent(kind_of(spec))
-    kept = None if regrade is None else regrade.of(attempt.trial.index)
-    if regrade is None or kept is None:
-        return agent
-    return RestoredTurn(agent, parts.bundles.store, regrade.job, kept)
+def _agent(attempt: Attempt, parts: Parts, kept: Kept | None) -> Agent:
+    """Return who takes the turn: the agent, or what puts back the work it left in another attempt or job."""
+    agent = parts.agent(kind_of(attempt.trial.agent.spec))
+    return agent if kept is None else RestoredTurn(agent, parts.bundles.store, kept)
 
 
 def _agent_context(

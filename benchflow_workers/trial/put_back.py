@@ -21,7 +21,7 @@ from benchflow_workers.sandbox.base import Command, Sandbox, Upload
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, Listing
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 
-__all__ = ["PUT_BACK_TIMEOUT_S", "Side", "put_back"]
+__all__ = ["PUT_BACK_TIMEOUT_S", "Side", "put_back", "remove_paths"]
 
 PUT_BACK_TIMEOUT_S: Final = 600.0
 """Seconds for listing a fresh folder, and for removing what is not to be in it."""
@@ -87,7 +87,7 @@ async def put_back(
     removed, uploads = await asyncio.to_thread(_change, wanted, there)
     if is_overlay:
         removed = [path for path in removed if path in wanted.kinds()]
-    await _remove(sandbox, fresh.place, removed)
+    await remove_paths(sandbox, fresh.place, removed)
     await sandbox.put(uploads)
     await asyncio.to_thread(shutil.rmtree, there.tree, ignore_errors=True)
 
@@ -103,7 +103,12 @@ def _change(wanted: Side, there: Side) -> tuple[Sequence[str], Sequence[Upload]]
     return removed, uploads
 
 
-async def _remove(sandbox: Sandbox, place: str, paths: Sequence[str]) -> None:
+async def remove_paths(sandbox: Sandbox, place: str, paths: Sequence[str]) -> None:
+    """Remove paths below a folder of a sandbox, with all they hold; what is not there is fine.
+
+    Raises:
+        SandboxError: `sandbox.exec_failed` when they cannot be removed; the sandbox failed.
+    """
     if not paths:
         return
     names = b"\0".join(os.fsencode(f"./{path}") for path in paths) + b"\0"

@@ -14,6 +14,7 @@ from benchflow_client.results.verifiers_row import to_verifiers_row
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.loop import loop_report, parse_loop
+from benchflow_client.schema.recovery import SOLVER_COMPLETE, recovery_name
 from benchflow_client.schema.trial import Outcome, StepResult, Timing, TrialResult, scalar_reward
 from benchflow_client.store.base import Store
 from benchflow_client.store.documents import json_document, json_lines, plain_json, write_document
@@ -23,7 +24,7 @@ from benchflow_workers.trial.frozen import place_evidence
 from benchflow_workers.trial.records import STEPS_DIR, Attempt, Rollout, frozen_room
 from benchflow_workers.trial.redact import Redactor
 
-_OWN_DOCUMENTS = ("config.json", "result.json")
+_OWN_DOCUMENTS = ("config.json", SOLVER_COMPLETE, "result.json")
 """Written straight into the store; a sandbox may not leave anything in their place."""
 
 SEPARATE_DIR = "verifier-sandbox"
@@ -178,9 +179,7 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
             _write(place, ("agent", _log_name(result)), step.agent_log)
         if step.test_output is not None:
             _write(place, ("verifier", "test-stdout.txt"), step.test_output)
-    if rollout.separate is not None:
-        record = json_document(rollout.separate.model_dump(mode="json"))
-        _write(folder, (SEPARATE_DIR, f"{SEPARATE_DIR}.json"), record)
+    _add_records(folder, rollout)
     if rollout.events:
         _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
     _add_rounds(folder, result, rollout)
@@ -188,6 +187,16 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))
     if folder.is_dir():
         _write(folder, ("timing.json",), json_document(result.timing.model_dump(exclude_none=True)))
+
+
+def _add_records(folder: Path, rollout: Rollout) -> None:
+    """Add what became of the tests' own sandbox, and of work that was verified again."""
+    if rollout.separate is not None:
+        record = json_document(rollout.separate.model_dump(mode="json"))
+        _write(folder, (SEPARATE_DIR, f"{SEPARATE_DIR}.json"), record)
+    if rollout.recovery is not None:
+        record = json_document(rollout.recovery.model_dump(mode="json"))
+        _write(folder, tuple(recovery_name(rollout.recovery.evidence_folder).split("/")), record)
 
 
 def _add_rounds(folder: Path, result: TrialResult, rollout: Rollout) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.plan import Plan, PlannedTrial
+from benchflow_client.schema.recovery import RecoveryRecord, SolverComplete
 from benchflow_client.schema.separate import SeparateRecord
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable
 from benchflow_client.schema.trial import AgentUsage, FrozenWorkspace
 from benchflow_client.schema.turns import RoundRow, SessionResult
+from benchflow_client.store.base import Store
 from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
 from benchflow_workers.trial.carry import Carried
@@ -62,6 +64,42 @@ class TaskFolder:
     task: Task
     path: Path
     environment_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an agent left in another attempt or job, judged without it.
+
+    Attributes:
+        job: Job that holds it.
+        trial: Its trial there, for people.
+        folder: Folder of the attempt that holds it.
+        frozen: The workspace, or the submission files.
+        solver: What is known of the agent's part; None = it is another job's.
+        error: Why the attempt that holds it reached no verdict; None = it left no result.
+    """
+
+    job: str
+    trial: str
+    folder: str
+    frozen: FrozenWorkspace
+    solver: SolverComplete | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How the work of an attempt's agent outlives the attempt.
+
+    Attributes:
+        store: Where it is kept.
+        attempt: The attempt.
+        kept: The work of an earlier attempt, in place of an agent's turn; None = the agent runs.
+    """
+
+    store: Store
+    attempt: Attempt
+    kept: Kept | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +155,7 @@ class Prepared:
         sessions: The sessions that scenes are played in, in order; empty = the agent takes one turn.
         talk: Who talks to the agent in rounds; None = nobody.
         separate: The tests' own sandbox; None = they run in the agent's.
+        recovery: How its agent's work can be verified again; None = only by running the agent again.
     """
 
     folder: TaskFolder
@@ -135,6 +174,7 @@ class Prepared:
     sessions: tuple[Session, ...] = ()
     talk: Talk | None = None
     separate: Separate | None = None
+    recovery: Recovery | None = None
 
     @property
     def all_cpus(self) -> float | None:
@@ -204,6 +244,8 @@ class Rollout:
         n_events_read: Events of the agent's own file that are among `events` already.
         handover: What waits for the tests' own sandbox, in the folder `carried_room` names; None = nothing.
         separate: What became of that sandbox; None = there was none.
+        recovery: What came of the work of an earlier attempt; None = it was its own.
+        is_solver_kept: A later attempt can judge the agent's work, which is in the store.
         secrets: Values found on the way that must not appear in anything that is written.
         is_broken: The agent's turn broke off, so that no tests are run.
     """
@@ -226,6 +268,8 @@ class Rollout:
     n_events_read: int = 0
     handover: Handover | None = None
     separate: SeparateRecord | None = None
+    recovery: RecoveryRecord | None = None
+    is_solver_kept: bool = False
     secrets: frozenset[str] = frozenset()
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from benchflow_client.errors import AgentError, ObjectNotFoundError
-from benchflow_client.schema.plan import RegradedTrial
 from benchflow_client.store.base import Store
 from benchflow_client.store.layout import attempt_prefix
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
 from benchflow_workers.sandbox.archive import unpack
 from benchflow_workers.sandbox.base import Sandbox, Upload
 from benchflow_workers.trial.frozen import SIZE_LIMIT_BYTES, Listing, list_workspace
-from benchflow_workers.trial.put_back import PUT_BACK_TIMEOUT_S, Side, put_back
+from benchflow_workers.trial.put_back import PUT_BACK_TIMEOUT_S, Side, put_back, remove_paths
+from benchflow_workers.trial.records import Kept
 
 __all__ = ["RestoredTurn"]
 
@@ -35,8 +35,7 @@ class RestoredTurn:
 
     original: Agent
     store: Store
-    job: str
-    kept: RegradedTrial
+    kept: Kept
 
     @property
     def is_control(self) -> bool:
@@ -54,27 +53,43 @@ class RestoredTurn:
         return ()
 
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
-        """Put the workspace back.
+        """Put the workspace back, or the submission files; tells what the agent did when it made them.
 
         Raises:
             AgentError: `agent.not_runnable` when what was kept is gone, damaged, or of another place.
             SandboxError: The sandbox failed under it.
         """
         del context
+        with tempfile.TemporaryDirectory(prefix="regrade-") as scratch:
+            room = Path(scratch)
+            if self.kept.frozen.is_whole:
+                await self._put_workspace(sandbox, room)
+            else:
+                await self._put_files(sandbox, room)
+        done = self.kept.solver
+        if done is None:
+            return AgentRun(exit_code=None, timed_out=False)
+        return AgentRun(exit_code=done.exit_code, timed_out=False, usage=done.usage, failures=done.failures)
+
+    async def _put_workspace(self, sandbox: Sandbox, room: Path) -> None:
         fresh = await list_workspace(sandbox, timeout_s=PUT_BACK_TIMEOUT_S)
         if fresh.place != self.kept.frozen.workdir:
             raise self._unusable(f"stood at {self.kept.frozen.workdir}; the task's is now {fresh.place}")
-        with tempfile.TemporaryDirectory(prefix="regrade-") as scratch:
-            room = Path(scratch)
-            frozen = await asyncio.to_thread(self._unpacked, room)
-            await put_back(sandbox, Side(room / "frozen", frozen), fresh, room, is_overlay=False)
-        return AgentRun(exit_code=None, timed_out=False)
+        frozen = await asyncio.to_thread(self._unpacked, room)
+        await put_back(sandbox, Side(room / "frozen", frozen), fresh, room, is_overlay=False)
+
+    async def _put_files(self, sandbox: Sandbox, room: Path) -> None:
+        side = Side(room / "frozen", await asyncio.to_thread(self._unpacked, room))
+        files = [path for path, kind in side.kinds().items() if kind == "file"]
+        missing = [path.lstrip("/") for path in self.kept.frozen.missing]
+        await remove_paths(sandbox, "/", [*files, *missing])
+        await sandbox.put([side.upload(path, "file", "/") for path in files])
 
     def _unpacked(self, room: Path) -> Listing:
         """Fetch and unpack what was kept; returns its links and odd modes."""
         archive, frozen = room / "workspace.tar.gz", self.kept.frozen
         try:
-            self.store.get_file(attempt_prefix(self.job, self.kept.folder) + frozen.key, archive)
+            self.store.get_file(attempt_prefix(self.kept.job, self.kept.folder) + frozen.key, archive)
         except ObjectNotFoundError as error:
             raise self._unusable("is not in the store any more") from error
         with archive.open("rb") as file:

@@ -29,6 +29,7 @@ from benchflow_workers.trial.records import (
     Rollout,
     carried_room,
 )
+from benchflow_workers.trial.recovery import recovered
 from benchflow_workers.trial.rounds import (
     NOBODY_LOOKED,
     begin_talk,
@@ -87,7 +88,7 @@ async def run_attempt(
             await work.close(sandbox)
         if rollout.handover is not None:
             rollout = await _in_own_sandbox(work, rollout, rollout.handover)
-    rollout = with_failure(rollout, opening.failure)
+    rollout = recovered(prepared, with_failure(rollout, opening.failure))
     return replace(rollout, seconds=watch.seconds), prepared.secrets | rollout.secrets
 
 
