@@ -31,6 +31,7 @@ from benchflow_workers.sandbox.docker_gate import StartGate
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import MANAGED_LABEL, DockerImages, PullPolicy, ReadyImage
 from benchflow_workers.sandbox.docker_network import Attached, ContainerNetwork
+from benchflow_workers.sandbox.docker_plugins import DOCKER_PROGRAM, DockerPlugins
 from benchflow_workers.sandbox.docker_processes import KEEPER
 from benchflow_workers.sandbox.docker_sandbox import (
     DockerSandbox,
@@ -77,6 +78,7 @@ class DockerOptions:
         egress: How listed names are reached.
         gpus: Devices containers may be given.
         gpu_types: Names of what these are.
+        program: The docker program whose plugins are used where they are installed.
     """
 
     state_dir: Path
@@ -87,6 +89,7 @@ class DockerOptions:
     egress: EgressOptions = field(default_factory=EgressOptions)
     gpus: tuple[str, ...] = ()
     gpu_types: tuple[str, ...] = ()
+    program: str = DOCKER_PROGRAM
 
 
 class DockerSandboxes:
@@ -97,7 +100,13 @@ class DockerSandboxes:
 
     def __init__(self, options: DockerOptions) -> None:
         self._options = options
-        self._images = DockerImages(state_dir=options.state_dir, pull=options.pull, extra_ca=options.extra_ca)
+        self._plugins = DockerPlugins(options.program)
+        self._images = DockerImages(
+            state_dir=options.state_dir,
+            pull=options.pull,
+            extra_ca=options.extra_ca,
+            plugins=self._plugins,
+        )
         self._gate = StartGate(options.start_slots or _STARTS_PER_CORE * (os.cpu_count() or 1))
         self._http: EngineHttp | None = None
 

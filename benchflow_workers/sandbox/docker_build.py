@@ -37,8 +37,10 @@ class BuildSource:
     digest: str
     timeout_s: float
 
+
 _BUSY = re.compile(
-    r"toomanyrequests|rate.?limit|\b429\b|\b50[0234]\b|TLS handshake timeout|i/o timeout|connection reset", re.I
+    r"toomanyrequests|rate.?limit|\b429\b|\b50[0234]\b|TLS handshake timeout|i/o timeout|connection reset",
+    re.I,
 )
 """What engines and registries say of pulls that may succeed later."""
 
@@ -66,6 +68,7 @@ class Build:
 class Progress:
     """What a build said so far."""
 
+    by_buildkit: bool = False
     step: str = ""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
@@ -107,9 +110,10 @@ def raise_failed(build: Build, progress: Progress, reason: str) -> NoReturn:
     where += f" (Dockerfile line {line})" if line is not None else ""
     features = buildkit_features(build.dockerfile)
     hint = "Fix the Dockerfile; the last lines of its output are above."
-    if features:
+    if features and not progress.by_buildkit:
         named = [_with_line(build.dockerfile, name) if has_own_lines else name for name in features]
-        hint = f"{', '.join(named)}: only BuildKit builds this; write it without, or give a ready image."
+        hint = f"{', '.join(named)}: only BuildKit builds this; "
+        hint += "install the docker buildx plugin on the worker's host, or write it without."
     raise SandboxError(
         "sandbox.build_failed",
         f"Building the image of {build.place} failed{where}: {reason.strip()}"

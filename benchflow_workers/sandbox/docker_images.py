@@ -21,10 +21,12 @@ from typing import IO, Any, Literal
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import SandboxSpec
 from benchflow_workers.sandbox.docker_build import Build, BuildSource, Progress, raise_failed, raise_missing
+from benchflow_workers.sandbox.docker_buildx import BUILDX, build_by_plugin
 from benchflow_workers.sandbox.docker_dockerfile import (
     CA_BUNDLE,
     CA_FILE,
     base_images,
+    buildkit_features,
     trusting,
 )
 from benchflow_workers.sandbox.docker_engine import (
@@ -35,6 +37,7 @@ from benchflow_workers.sandbox.docker_engine import (
     split_image,
 )
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
+from benchflow_workers.sandbox.docker_plugins import DockerPlugins
 
 PullPolicy = Literal["missing", "always", "never"]
 """When an image is asked of its registry: when this host lacks it, before every use, not at all."""
@@ -61,12 +64,16 @@ class DockerImages:
         state_dir: Folder for locks between the processes of this host.
         pull: When registries are asked.
         extra_ca: PEM certificate that every image trusts on top of its own; None = none.
+        plugins: Builds what only BuildKit builds, where its plugin is installed.
     """
 
-    def __init__(self, *, state_dir: Path, pull: PullPolicy, extra_ca: Path | None) -> None:
+    def __init__(
+        self, *, state_dir: Path, pull: PullPolicy, extra_ca: Path | None, plugins: DockerPlugins
+    ) -> None:
         self._locks = state_dir / "builds"
         self._pull = pull
         self._extra_ca = extra_ca
+        self._plugins = plugins
         self._ready: dict[str, ReadyImage] = {}
 
     async def ready(self, http: EngineHttp, spec: SandboxSpec) -> ReadyImage:
@@ -196,8 +203,15 @@ class DockerImages:
                 raise_failed(build, progress, str(event["error"]))
 
         context = await asyncio.to_thread(pack_context, build.folder, build.extra)
+        pull = self._pull == "always"
         try:
-            request = _build_request(build, context, pull=self._pull == "always")
+            if buildkit_features(build.dockerfile) and await self._plugins.has(BUILDX):
+                labels = _build_labels(build)
+                await build_by_plugin(
+                    self._plugins, str(http.endpoint), build, context, labels=labels, pull=pull
+                )
+                return
+            request = _build_request(build, context, pull=pull)
             await _each_event(http, request, take)
         except EngineError as error:
             raise_failed(build, progress, error.message)
@@ -221,12 +235,16 @@ def _build_request(build: Build, context: IO[bytes], *, pull: bool) -> Request:
         "t": build.tag,
         "rm": "1",
         "forcerm": "1",  # or the container of a failed step would stay
-        "labels": json.dumps({MANAGED_LABEL: "1", BUILD_LABEL: build.key}),
+        "labels": json.dumps(_build_labels(build)),
         **({"pull": "1"} if pull else {}),
         **({"buildargs": json.dumps(dict(build.args))} if build.args else {}),
         **({"target": build.target} if build.target else {}),
     }
     return Request("POST", "/build", query=query, body=context, headers=build_headers())
+
+
+def _build_labels(build: Build) -> dict[str, str]:
+    return {MANAGED_LABEL: "1", BUILD_LABEL: build.key}
 
 
 async def _pull(http: EngineHttp, name: str, timeout_s: float) -> None:

@@ -172,9 +172,10 @@ async def test_failed_build_leaves_no_container(
     assert await commands_with(http, marker) == []
 
 
-async def test_buildkit_feature_is_named_in_the_hint(
-    provider: DockerSandboxes, make_spec: MakeSpec, context: Path, docker_image: str
+async def test_buildkit_feature_is_named_in_the_hint_where_no_plugin_is_installed(
+    make_spec: MakeSpec, context: Path, docker_image: str, tmp_path: Path
 ) -> None:
+    provider = DockerSandboxes(DockerOptions(tmp_path / "state", program="/nonexistent/docker"))
     spec = build_spec(make_spec, context, f"FROM {docker_image}\nRUN --mount=type=cache,target=/c true\n")
 
     with pytest.raises(SandboxError) as caught:
