@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from benchflow_client.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from benchflow_client.api import Client
     from benchflow_client.errors import BenchflowError
@@ -27,8 +29,6 @@ __all__ = [
     "Summary",
     "TrialResult",
 ]
-
-__version__ = "0.1.0"
 
 _PLACES = {
     "AgentSpec": "benchflow_client.schema.agent",

@@ -26,7 +26,7 @@ from benchflow_client.store.base import Store
 from benchflow_client.store.configured import configured_store
 from benchflow_workers import settings as worker_settings
 from benchflow_workers.admission import Admitter
-from benchflow_workers.agents.registry import agent_of
+from benchflow_workers.agents.registry import Metering, agent_of
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
@@ -125,7 +125,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
     parts = Parts(
         bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, _locks(client.state_dir),
-        capacity=Capacity(gpus=worker.gpu_ids()),
+        capacity=Capacity(gpus=worker.gpu_ids()), metering=Metering(worker.prices), scratch=scratch,
     )  # fmt: skip
     return WorkerContext(
         name=name,

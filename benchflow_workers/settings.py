@@ -69,6 +69,10 @@ class WorkerSettings(Record):
         description="What lists of hosts may reach of private networks: addresses and blocks (`10.8.0.0/16`) that "
         "permitted names may have, and servers (`HOST:PORT`) that every list reaches; several separated by commas.",
     )
+    prices: Path | None = Field(
+        default=None,
+        description="Your own prices of models, before the maintained ones: a JSON file, US dollars for a million tokens.",
+    )
     null_exec_s: float = Field(default=0.0, ge=0, description="Seconds a command takes in a null sandbox.")
 
     @field_validator("gpus")

@@ -14,8 +14,8 @@ from typing import Any, Final
 from acp.connection import Connection, StreamDirection, StreamEvent
 from acp.exceptions import RequestError
 
-from benchflow_client import __version__
 from benchflow_client.schema.trial import AgentUsage
+from benchflow_client.version import __version__
 from benchflow_workers.agents.acp_lines import LineTransport
 from benchflow_workers.agents.acp_trajectory import Trajectory
 from benchflow_workers.sandbox.output import CappedOutput

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
-from typing import Final, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 from benchflow_client.catalog.agents import find_agent
 from benchflow_client.catalog.probe import PREFIX as PROBE_PREFIX
 from benchflow_client.errors import MissingExtraError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_workers.agents.base import Agent
+from benchflow_workers.gateway.target import Allowance, Target
 
-__all__ = ["ACP", "SCRIPT", "agent_of", "kind_of"]
+__all__ = ["ACP", "SCRIPT", "Metering", "agent_of", "kind_of"]
 
 SCRIPT: Final = "script"
 """Name of the agent that runs a program of the user's."""
@@ -54,3 +57,50 @@ def agent_of(name: str) -> Agent:
         if known != ACP or (error.name or "").startswith("benchflow"):
             raise
         raise MissingExtraError("An agent of the Agent Client Protocol", "acp") from error
+
+
+class Metering:
+    """Gives agents a model through this worker's gateway, which starts with the first of them.
+
+    Args:
+        prices: File with the operator's own prices; None = only those that are maintained elsewhere.
+    """
+
+    def __init__(self, prices: Path | None = None) -> None:
+        self._prices = prices
+        self._lock = threading.Lock()
+        self._gateway: Any = None
+
+    def metered(self, agent: Agent, target: Target, allowance: Allowance, *, file: Path, masks: Any) -> Agent:
+        """Return the agent with a model.
+
+        Args:
+            agent: Who works.
+            target: The model.
+            allowance: What may be used of it.
+            file: Where calls are recorded.
+            masks: Keeps secrets out of records; see `gateway.grants.Masks`.
+
+        Raises:
+            MissingExtraError: The gateway's extra is not installed.
+            WorkerError: The file of prices cannot be read.
+        """
+        try:
+            metered = import_module("benchflow_workers.agents.metered")
+            with self._lock:
+                if self._gateway is None:
+                    prices = import_module("benchflow_workers.gateway.prices").read_prices(self._prices)
+                    self._gateway = import_module("benchflow_workers.gateway.server").Gateway(prices)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("benchflow"):
+                raise
+            raise MissingExtraError("A model behind the gateway", "gateway") from error
+        made = metered.MeteredAgent(agent, self._gateway, target, allowance, file, masks)
+        return cast("Agent", made)
+
+    def close(self) -> None:
+        """Stop the gateway, if it was started."""
+        with self._lock:
+            if self._gateway is not None:
+                self._gateway.close()
+                self._gateway = None

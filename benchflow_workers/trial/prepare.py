@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.separate import as_run
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
-from benchflow_workers.agents.registry import kind_of
+from benchflow_workers.agents.registry import Metering, kind_of
 from benchflow_workers.agents.tools import tool_uploads
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
@@ -23,9 +24,11 @@ from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.cast import with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
+from benchflow_workers.trial.models import allowance_of, target_of
 from benchflow_workers.trial.networks import network_variables, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.recovery import kept_for, recovery_of
+from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.separate import with_separate
 from benchflow_workers.trial.step_folders import step_folder
@@ -53,6 +56,8 @@ class Parts:
         host_locks: Locks that all trials of this host share.
         capacity: What this worker's sandboxes may take together.
         close_timeout_s: Seconds a sandbox may take to go away; later it is left to the reaper.
+        metering: Gives agents their models.
+        scratch: Folder on this host in which each running attempt has its own.
     """
 
     bundles: BundleCache
@@ -64,6 +69,8 @@ class Parts:
     host_locks: HostLocks
     capacity: Capacity = field(default_factory=Capacity)
     close_timeout_s: float = CLOSE_TIMEOUT_S
+    metering: Metering = field(default_factory=Metering)
+    scratch: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
 
 def prepare(attempt: Attempt, parts: Parts) -> Prepared:
@@ -125,6 +132,8 @@ def _resolve(
     named = folder.task.config.agent.user  # 0 is a user too
     user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
     agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
+    if kept is None:
+        agent, variables = _with_model(attempt, parts, agent, variables)
     tools = () if agent.is_control else tool_uploads(variables.mcp_servers)
     return Prepared(
         folder=folder,
@@ -143,6 +152,25 @@ def _resolve(
         host_locks=parts.host_locks,
         secrets=variables.secrets,
     )
+
+
+def _with_model(
+    attempt: Attempt, parts: Parts, agent: Agent, variables: Variables
+) -> tuple[Agent, Variables]:
+    """Return the agent with the model the job names, and the variables with one more secret."""
+    model = attempt.trial.agent.spec.model
+    if model is None or agent.is_control:
+        return agent, variables
+    target = target_of(model, variables.agent, parts.environ)
+    secrets = variables.secrets | ({target.key} if target.key else frozenset())
+    metered = parts.metering.metered(
+        agent,
+        target,
+        allowance_of(attempt.plan.spec),
+        file=parts.scratch / attempt.folder / "trajectory" / "llm_trajectory.jsonl",
+        masks=Redactor(secrets),
+    )
+    return metered, replace(variables, secrets=secrets)
 
 
 def _agent(attempt: Attempt, parts: Parts, kept: Kept | None) -> Agent:

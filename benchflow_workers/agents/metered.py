@@ -1,0 +1,122 @@
+"""An agent with a model: it is given an address and a token, and what it asks of the model is counted and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchflow_client.catalog.providers import CUSTOM_KEY, CUSTOM_PROTOCOL, CUSTOM_URL, Dialect
+from benchflow_client.schema.failure import Failure
+from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
+from benchflow_workers.gateway.grants import Grant, Masks
+from benchflow_workers.gateway.server import Gateway
+from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.sandbox.base import Sandbox, Upload
+from benchflow_workers.sandbox.listener import LoopbackTarget, listen_inside
+
+__all__ = ["MeteredAgent"]
+
+_STANDARD: Final[dict[Dialect, tuple[str, str]]] = {
+    "openai-completions": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "openai-responses": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "anthropic-messages": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+    "gemini-generate": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
+}
+"""Variables that clients of a dialect read by themselves."""
+
+_REFUSED: Final = {401: "agent.provider_auth", 403: "agent.provider_auth", 429: "agent.rate_limited"}
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredAgent:
+    """Another agent, with a model behind this worker's gateway.
+
+    Attributes:
+        inner: Who works.
+        gateway: The worker's gateway.
+        target: The model.
+        allowance: What may be used of it in one turn.
+        file: Where calls are recorded.
+        redactor: Masks secrets in what is recorded.
+    """
+
+    inner: Agent
+    gateway: Gateway
+    target: Target
+    allowance: Allowance
+    file: Path
+    redactor: Masks
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the inner agent is one."""
+        return self.inner.is_control
+
+    @property
+    def runs_as_user(self) -> bool:
+        """Whether the inner agent does."""
+        return self.inner.runs_as_user
+
+    def uploads(self, context: AgentContext) -> Sequence[Upload]:
+        """Return the inner agent's files."""
+        return self.inner.uploads(context)
+
+    async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
+        """Let the inner agent take its turn, with a token that is good for nothing afterwards.
+
+        Raises:
+            SandboxError: The sandbox has no way to the gateway, or failed under it.
+        """
+        grant = Grant(self.target, self.allowance, self.file, self.redactor)
+        with self.gateway.granted(grant):
+            async with listen_inside(sandbox, 0, LoopbackTarget(self.gateway.port)) as address:
+                run = await self.inner.run(sandbox, _with_model(context, grant, f"http://{address}"))
+        return _counted(run, grant)
+
+
+def _with_model(context: AgentContext, grant: Grant, base: str) -> AgentContext:
+    """Return the context with the address and the token; where it holds the provider's key, the token stands instead."""
+    target = grant.target
+    first = next(iter(target.urls))
+    env = {name: grant.token if value == target.key else value for name, value in context.env.items()}
+    for dialect in target.urls:
+        url_name, key_name = _STANDARD[dialect]
+        env |= {url_name: _url(base, dialect), key_name: grant.token}
+    env |= {
+        "BENCHFLOW_PROVIDER_NAME": target.provider,
+        "BENCHFLOW_PROVIDER_MODEL": target.model,
+        CUSTOM_PROTOCOL: first,
+        CUSTOM_URL: _url(base, first),
+        CUSTOM_KEY: grant.token,
+    }
+    return replace(context, env=env)
+
+
+def _url(base: str, dialect: Dialect) -> str:
+    """Return the base URL that clients of a dialect expect."""
+    return f"{base}/v1" if dialect.startswith("openai") else base
+
+
+def _counted(run: AgentRun, grant: Grant) -> AgentRun:
+    """Return the record with what the provider counted, and with what it refused where it refused everything."""
+    statuses = grant.statuses
+    if not statuses:
+        return run
+    counted = grant.usage()
+    usage = counted.model_copy(
+        update={"n_tool_calls": run.usage.n_tool_calls, "n_prompts": run.usage.n_prompts}
+    )
+    run = replace(run, usage=usage)
+    if any(status < 400 for status in statuses):
+        return run
+    worst = max(statuses, key=lambda status: statuses[status])
+    code = _REFUSED.get(worst, "agent.rejected" if worst < 500 else "agent.provider_failed")
+    failure = Failure(
+        code=code,
+        message=f"Every call to {grant.target.model} at {grant.target.provider} failed, {sum(statuses.values())} in all; "
+        f"the last answers were status {worst}.",
+        retry_after_s=grant.wait_s if code == "agent.rate_limited" else None,
+    )
+    return replace(run, failures=(failure, *run.failures), is_broken=True)

@@ -1,0 +1,131 @@
+"""One call as it is recorded: what was asked, what was answered, what it took."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from benchflow_client.schema.base import utc_now
+from benchflow_client.store.documents import json_lines, plain_json
+from benchflow_workers.gateway.dialect import DialectRules, Document, Tokens
+from benchflow_workers.gateway.grants import Grant
+from benchflow_workers.gateway.prices import Cost, Prices
+
+__all__ = ["Call", "read_answer", "read_object"]
+
+ANSWER_LIMIT_BYTES: Final = 64 << 20
+"""Bytes of an answer that are recorded; all of it is passed on."""
+
+_DATA: Final = b"data:"
+
+
+@dataclass
+class Call:
+    """A call while it is made.
+
+    Attributes:
+        grant: Whose it is.
+        rules: Its dialect.
+        path: Path that was asked for.
+        request: Body as the agent sent it.
+        attempts: How often the provider was asked.
+        status: What the agent was answered with.
+        error: Why it did not end well; empty = it did.
+    """
+
+    grant: Grant
+    rules: DialectRules
+    path: str
+    request: Document
+    added: tuple[str, ...] = ()
+    attempts: int = 0
+    status: int = 0
+    error: str = ""
+    started: float = field(default_factory=time.monotonic)
+    started_at: str = field(default_factory=lambda: utc_now().isoformat())
+    first_byte_s: float | None = None
+    seconds: float = 0.0
+    _answer: bytearray = field(default_factory=bytearray)
+    _answer_bytes: int = 0
+    _tokens: Tokens | None = None
+    _cost: Cost = field(default_factory=lambda: Cost(None, ""))
+
+    def take(self, part: bytes) -> None:
+        """Take the next bytes of the answer."""
+        if self.first_byte_s is None:
+            self.first_byte_s = time.monotonic() - self.started
+        self._answer_bytes += len(part)
+        self._answer += part[: max(0, ANSWER_LIMIT_BYTES - len(self._answer))]
+
+    def finish(self, prices: Prices) -> list[Mapping[str, Any]]:
+        """Count the call and return the answer's documents."""
+        self.seconds = time.monotonic() - self.started
+        answer = read_answer(bytes(self._answer))
+        tokens = self.rules.tokens(answer)
+        self._tokens = tokens
+        if tokens is not None:
+            self._cost = prices.cost(self.grant.target.provider, self.grant.target.model, tokens)
+        if self.rules.is_generation(self.path):
+            self.grant.settle(self.status, tokens, self._cost)
+        return answer
+
+    def line(self, answer: Sequence[Document]) -> bytes:
+        """Return the record of a finished call, as a line of JSON without secrets."""
+        tokens = self._tokens
+        is_streamed = self.rules.is_streamed(self.path, self.request)
+        whole: Any = self.rules.message(answer) if is_streamed else (answer[0] if answer else None)
+        record = {
+            "ts": self.started_at,
+            "dialect": self.rules.name,
+            "provider": self.grant.target.provider,
+            "path": self.path,
+            "model": self.rules.model(self.path, self.request),
+            "served_model": self.rules.served_model(answer),
+            "is_streamed": is_streamed,
+            "status": self.status,
+            "attempts": self.attempts,
+            "error": self.error or None,
+            "latency_s": round(self.seconds, 4),
+            "time_to_first_byte_s": None if self.first_byte_s is None else round(self.first_byte_s, 4),
+            "finish_reason": self.rules.finish_reason(answer),
+            "tokens": None if tokens is None else _counts(tokens),
+            "cost_usd": self._cost.usd,
+            "price_source": self._cost.source or None,
+            "added": list(self.added),
+            "request": self.request,
+            "response": whole if answer else bytes(self._answer[:2000]).decode("utf-8", "replace"),
+            "response_bytes": self._answer_bytes,
+        }
+        return json_lines([self.grant.redactor.value(plain_json(record))])
+
+
+def _counts(tokens: Tokens) -> dict[str, int]:
+    return {
+        "input": tokens.input,
+        "output": tokens.output,
+        "cache_read": tokens.cache_read,
+        "cache_write": tokens.cache_write,
+        "reasoning": tokens.reasoning,
+    }
+
+
+def read_object(body: bytes) -> Document | None:
+    """Return the JSON object of a body; None = it is none."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_answer(body: bytes) -> list[Document]:
+    """Return the JSON objects of an answer: one, those of a list, or those of events; others are left out."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        found = (read_object(line[len(_DATA) :]) for line in body.splitlines() if line.startswith(_DATA))
+        return [item for item in found if item is not None]
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]

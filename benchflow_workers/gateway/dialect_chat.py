@@ -1,0 +1,142 @@
+"""Chat completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from benchflow_client.catalog.providers import Dialect
+from benchflow_workers.gateway.dialect import Document, Tokens, count
+
+__all__ = ["ChatCompletions", "openai_error", "openai_path"]
+
+_PREFIX: Final = "/v1"
+
+
+def openai_path(path: str) -> str:
+    """Return a path below the base URL of an OpenAI-compatible provider, which ends with its version."""
+    return path.removeprefix(_PREFIX)
+
+
+def openai_error(kind: str, text: str) -> Document:
+    """Return an error as OpenAI's clients read it."""
+    code = "insufficient_quota" if kind == "budget_exceeded" else kind
+    return {"error": {"message": text, "type": kind, "param": None, "code": code}}
+
+
+class ChatCompletions:
+    """`/v1/chat/completions`."""
+
+    @property
+    def name(self) -> Dialect:
+        """Its name."""
+        return "openai-completions"
+
+    def serves(self, method: str, path: str) -> bool:
+        """Return whether a request is one of this dialect."""
+        return method == "POST" and path.removeprefix(_PREFIX) == "/chat/completions"
+
+    def is_generation(self, path: str) -> bool:
+        """Every request is."""
+        del path
+        return True
+
+    def below(self, path: str) -> str:
+        """Return the path without its version."""
+        return openai_path(path)
+
+    def model(self, path: str, body: Document) -> str:
+        """Return `model`."""
+        del path
+        return str(body.get("model") or "")
+
+    def is_streamed(self, path: str, body: Document) -> bool:
+        """Return `stream`."""
+        del path
+        return body.get("stream") is True
+
+    def prepared(self, body: Document) -> Document | None:
+        """Ask a stream for its usage, which it does not tell by itself."""
+        options = body.get("stream_options")
+        if body.get("stream") is not True or (isinstance(options, Mapping) and "include_usage" in options):
+            return None
+        more = options if isinstance(options, Mapping) else {}
+        return {**body, "stream_options": {**more, "include_usage": True}}
+
+    def key_header(self, key: str) -> tuple[str, str]:
+        """Return a bearer token."""
+        return "Authorization", f"Bearer {key}"
+
+    def tokens(self, answer: Sequence[Document]) -> Tokens | None:
+        """Return the last `usage`."""
+        found = [item["usage"] for item in answer if isinstance(item.get("usage"), Mapping)]
+        return openai_tokens(found[-1]) if found else None
+
+    def finish_reason(self, answer: Sequence[Document]) -> str | None:
+        """Return the first choice's."""
+        found = [choice.get("finish_reason") for item in answer for choice in _choices(item)]
+        return next((str(reason) for reason in reversed(found) if reason), None)
+
+    def served_model(self, answer: Sequence[Document]) -> str | None:
+        """Return `model`."""
+        return next((str(item["model"]) for item in answer if item.get("model")), None)
+
+    def message(self, answer: Sequence[Document]) -> Any:
+        """Return the choices with their deltas put together."""
+        choices: dict[int, dict[str, Any]] = {}
+        for item in answer:
+            for choice in _choices(item):
+                index = count(choice.get("index"))
+                made = choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
+                made["finish_reason"] = choice.get("finish_reason") or made["finish_reason"]
+                delta = choice.get("delta")
+                if isinstance(delta, Mapping):
+                    _merge(made["message"], delta)
+        return {"choices": [choices[index] for index in sorted(choices)]}
+
+    def error(self, kind: str, text: str) -> Document:
+        """Return `{"error": {...}}`."""
+        return openai_error(kind, text)
+
+
+def openai_tokens(usage: Mapping[str, Any]) -> Tokens:
+    """Return the tokens of a chat completion's usage."""
+    prompt, answer = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    return Tokens(
+        input=count(usage.get("prompt_tokens")),
+        output=count(usage.get("completion_tokens")),
+        cache_read=count(prompt.get("cached_tokens")) if isinstance(prompt, Mapping) else 0,
+        reasoning=count(answer.get("reasoning_tokens")) if isinstance(answer, Mapping) else 0,
+    )
+
+
+def _choices(item: Document) -> list[Mapping[str, Any]]:
+    found = item.get("choices")
+    return [choice for choice in found if isinstance(choice, Mapping)] if isinstance(found, list) else []
+
+
+def _merge(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Add a delta: text grows, tool calls grow by their index, anything else is replaced."""
+    for key, value in delta.items():
+        if key == "tool_calls" and isinstance(value, list):
+            _merge_calls(message.setdefault("tool_calls", []), value)
+        elif isinstance(value, str) and key not in {"role", "id", "type"}:
+            message[key] = (message.get(key) or "") + value
+        elif value is not None:
+            message[key] = value
+
+
+def _merge_calls(calls: list[dict[str, Any]], deltas: list[Any]) -> None:
+    for delta in deltas:
+        if not isinstance(delta, Mapping):
+            continue
+        index = count(delta.get("index"))
+        known = next((call for call in calls if call["index"] == index), None)
+        if known is None:
+            known = {"index": index, "function": {"name": "", "arguments": ""}}
+            calls.append(known)
+        known.update({key: delta[key] for key in ("id", "type") if delta.get(key)})
+        function = delta.get("function")
+        if isinstance(function, Mapping):
+            for key in ("name", "arguments"):
+                known["function"][key] += str(function.get(key) or "")

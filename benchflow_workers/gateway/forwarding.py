@@ -1,0 +1,230 @@
+"""One call passed on: the token exchanged for the key, bytes as they are, a record of both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiohttp import ClientConnectionError, ClientError, ClientResponse, ClientSession, web
+
+from benchflow_workers.gateway.calls import Call, read_object
+from benchflow_workers.gateway.dialect import DialectRules
+from benchflow_workers.gateway.dialects import RULES, dialect_of
+from benchflow_workers.gateway.grants import Grant, Grants
+from benchflow_workers.gateway.prices import Prices
+
+__all__ = ["Forwarder"]
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 4
+LONGEST_WAIT_S: Final = 60.0
+"""A provider that asks for a longer wait is answered to the agent."""
+
+_BASE_WAIT_S: Final = 1.0
+_RETRIED: Final = frozenset({429, 500, 502, 503, 504, 529})
+_NOT_SENT: Final = frozenset({
+    "host", "content-length", "connection", "transfer-encoding", "accept-encoding", "authorization", "x-api-key",
+    "x-goog-api-key", "api-key", "cookie", "proxy-authorization", "keep-alive", "te", "upgrade",
+})  # fmt: skip
+"""Headers of the agent's that are the connection's own, or would carry its token to the provider."""
+
+_NOT_ANSWERED: Final = frozenset({
+    "content-length", "content-encoding", "connection", "transfer-encoding", "keep-alive", "set-cookie", "date", "server",
+})  # fmt: skip
+_STATUS_OF: Final = {
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "invalid_request_error": 400,
+    "budget_exceeded": 429,
+    "api_error": 502,
+}
+
+
+class _RefusedError(Exception):
+    """A call that is not passed on."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarder:
+    """Answers every request that comes to the gateway.
+
+    Attributes:
+        session: Connections to providers.
+        grants: Tokens that are good.
+        prices: What calls cost.
+        writer: Runs what takes time beside the calls: redacting and writing.
+    """
+
+    session: ClientSession
+    grants: Grants
+    prices: Prices
+    writer: Executor
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Pass a call on, or say why not in the form its client reads."""
+        rules = dialect_of(request.method, request.path)
+        try:
+            grant = self._grant(request)
+            if request.method == "HEAD":
+                return web.Response()
+            if request.method == "GET" and request.path.rstrip("/").endswith("/models"):
+                return web.json_response(_models(grant))
+            return await self._call(request, grant, rules)
+        except _RefusedError as refused:
+            shape = rules or next(iter(RULES.values()))
+            return _json(_STATUS_OF[refused.kind], shape.error(refused.kind, refused.text))
+
+    def _grant(self, request: web.Request) -> Grant:
+        grant = self.grants.find(_token(request))
+        if grant is None:
+            raise _RefusedError("authentication_error", "This token is good for nothing (any more).")
+        return grant
+
+    async def _call(
+        self, request: web.Request, grant: Grant, rules: DialectRules | None
+    ) -> web.StreamResponse:
+        if rules is None:
+            raise _RefusedError("not_found_error", f"{request.method} {request.path} is not passed on.")
+        if rules.name not in grant.target.urls:
+            spoken = ", ".join(grant.target.urls)
+            raise _RefusedError(
+                "not_found_error", f"Provider {grant.target.provider} speaks {spoken}, not {rules.name}."
+            )
+        body = await request.read()
+        asked = read_object(body)
+        if asked is None:
+            raise _RefusedError("invalid_request_error", "The body is no JSON object.")
+        model = rules.model(request.path, asked)
+        if model != grant.target.model:
+            raise _RefusedError(
+                "not_found_error", f"Model {model!r} is not this trial's; it is {grant.target.model!r}."
+            )
+        if (spent := grant.refusal()) is not None:
+            raise _RefusedError("budget_exceeded", f"The budget of this trial is used up: {spent}.")
+        changed = rules.prepared(asked)
+        call = Call(grant, rules, request.path, asked, added=() if changed is None else ("usage",))
+        sent = body if changed is None else json.dumps(changed, ensure_ascii=False).encode()
+        with grant.call():
+            try:
+                return await self._forward(request, call, sent)
+            finally:
+                # Counted at once, so that the next call knows; written beside.
+                self.writer.submit(_write, grant.file, call, call.finish(self.prices))
+
+    async def _forward(self, request: web.Request, call: Call, body: bytes) -> web.StreamResponse:
+        target = call.grant.target
+        url = target.urls[call.rules.name] + call.rules.below(request.path)
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
+        if target.key is not None:
+            name, value = call.rules.key_header(target.key)
+            headers[name] = value
+        query = {name: value for name, value in request.query.items() if name != "key"}
+        while True:
+            call.attempts += 1
+            try:
+                async with self.session.post(url, data=body, headers=headers, params=query) as answer:
+                    wait_s = _wait(answer, call.attempts)
+                    if wait_s is None:
+                        return await _pass_on(request, call, answer)
+            except (ClientConnectionError, TimeoutError) as error:
+                wait_s = _backoff(call.attempts)
+                if call.first_byte_s is not None or call.attempts >= ATTEMPTS:
+                    call.status, call.error = 502, f"{type(error).__name__}: {error}"
+                    raise _RefusedError("api_error", f"The provider cannot be reached: {error}.") from error
+            await asyncio.sleep(wait_s)
+
+
+async def _pass_on(request: web.Request, call: Call, answer: ClientResponse) -> web.StreamResponse:
+    """Send an answer as it comes; one that the provider cuts is cut for the agent too."""
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_ANSWERED}
+    call.status = answer.status
+    if (asked := _retry_after(answer)) is not None:
+        call.grant.asked_to_wait(asked)
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    try:
+        await response.prepare(request)
+        async for part in answer.content.iter_any():
+            call.take(part)
+            await response.write(part)
+        await response.write_eof()
+    except ClientError as error:
+        call.error = f"the provider broke off: {type(error).__name__}"
+        if request.transport is not None:
+            request.transport.abort()
+    except ConnectionError:
+        call.error = "the agent went away"
+    except asyncio.CancelledError:
+        call.error = "the agent went away"
+        raise
+    return response
+
+
+def _token(request: web.Request) -> str:
+    """Return the token from whichever place the dialect has for a key."""
+    scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+    places = (
+        bearer.strip() if scheme.lower() == "bearer" else "",
+        request.headers.get("x-api-key", ""),
+        request.headers.get("x-goog-api-key", ""),
+        request.query.get("key", ""),
+    )
+    return next((place for place in places if place), "")
+
+
+def _wait(answer: ClientResponse, attempt: int) -> float | None:
+    """Return the seconds until a call is tried again; None = its answer is passed on."""
+    if answer.status not in _RETRIED or attempt >= ATTEMPTS:
+        return None
+    wait_s = _backoff(attempt) + (_retry_after(answer) or 0.0)
+    return wait_s if wait_s <= LONGEST_WAIT_S else None
+
+
+def _retry_after(answer: ClientResponse) -> float | None:
+    """Return the seconds a provider asks to wait; None = it does not, or names a day."""
+    with suppress(ValueError):
+        return max(0.0, float(answer.headers.get("retry-after", "")))
+    return None
+
+
+def _backoff(attempt: int) -> float:
+    """Return a random time up to a second that doubles with every attempt ("full jitter", Brooker 2015)."""
+    return random.uniform(0.0, _BASE_WAIT_S * 2 ** (attempt - 1))
+
+
+def _models(grant: Grant) -> Mapping[str, object]:
+    model = grant.target.model
+    entry = {
+        "id": model,
+        "object": "model",
+        "type": "model",
+        "name": f"models/{model}",
+        "display_name": model,
+    }
+    return {"object": "list", "data": [entry], "models": [entry], "has_more": False}
+
+
+def _json(status: int, body: Mapping[str, object]) -> web.Response:
+    return web.json_response(body, status=status)
+
+
+def _write(file: Path, call: Call, answer: list[Mapping[str, object]]) -> None:
+    try:
+        with file.open("ab") as stream:
+            stream.write(call.line(answer))
+    except OSError as error:
+        logger.warning("a call to a model was not recorded: %s", error, extra={"action": "call_not_recorded"})

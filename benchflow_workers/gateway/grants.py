@@ -1,0 +1,148 @@
+"""What the holder of a token may do, and what it did: one grant for each turn of an agent."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchflow_client.schema.trial import AgentUsage
+from benchflow_workers.gateway.dialect import Tokens
+from benchflow_workers.gateway.prices import Cost
+from benchflow_workers.gateway.target import Allowance, Target
+
+__all__ = ["Grant", "Grants", "Masks"]
+
+TOKEN_PREFIX = "bf-"
+
+
+class Masks(Protocol):
+    """What keeps secrets out of records."""
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value with every secret in it masked."""
+        ...
+
+
+@dataclass
+class Grant:
+    """A token and what it is good for; safe to use from any thread.
+
+    Attributes:
+        token: What the agent has in the place of a key.
+        target: Where its calls go.
+        allowance: What it may use.
+        file: Where calls are recorded, one JSON object a line.
+        redactor: Masks secrets before anything is written.
+    """
+
+    target: Target
+    allowance: Allowance
+    file: Path
+    redactor: Masks
+    token: str = field(default_factory=lambda: TOKEN_PREFIX + secrets.token_urlsafe(24), repr=False)
+    _lock: threading.Condition = field(default_factory=threading.Condition, repr=False)
+    _under_way: int = 0
+    _calls: int = 0
+    _known: int = 0  # calls whose tokens are known
+    _priced: int = 0
+    _input: int = 0
+    _output: int = 0
+    _cost: float = 0.0
+    _wait_s: float | None = None
+    _statuses: Counter[int] = field(default_factory=Counter)
+
+    @contextmanager
+    def call(self) -> Generator[None, None, None]:
+        """Count a call as under way for as long as the block runs."""
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                self._lock.notify_all()
+
+    def wait_until_quiet(self, timeout_s: float) -> bool:
+        """Wait until no call is under way; False = one still was at the end of the time."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._under_way == 0, timeout_s)
+
+    def refusal(self) -> str | None:
+        """Return why no more calls are made for it; None = there is something left."""
+        with self._lock:
+            if self.allowance.cost_usd is not None and self._cost >= self.allowance.cost_usd:
+                return f"{self._cost:.4f} of {self.allowance.cost_usd:g} US dollars are spent"
+            used = self._input + self._output
+            if self.allowance.tokens is not None and used >= self.allowance.tokens:
+                return f"{used} of {self.allowance.tokens} tokens are used"
+        return None
+
+    def asked_to_wait(self, seconds: float) -> None:
+        """Note what a provider asked for that turned a call away."""
+        with self._lock:
+            self._wait_s = seconds
+
+    @property
+    def wait_s(self) -> float | None:
+        """The seconds a provider asked to wait last; None = it did not."""
+        with self._lock:
+            return self._wait_s
+
+    def settle(self, status: int, tokens: Tokens | None, cost: Cost) -> None:
+        """Count a call that ended; an answer that told no tokens leaves the sums unknown."""
+        with self._lock:
+            self._statuses[status] += 1
+            if status >= 400:
+                return
+            self._calls += 1
+            if tokens is not None:
+                self._known += 1
+                self._input += tokens.input
+                self._output += tokens.output
+            if cost.usd is not None:
+                self._priced += 1
+                self._cost += cost.usd
+
+    @property
+    def statuses(self) -> Mapping[int, int]:
+        """Status of a call -> how many ended with it."""
+        with self._lock:
+            return dict(self._statuses)
+
+    def usage(self) -> AgentUsage:
+        """Return what was used; a sum of which a part is unknown is unknown."""
+        with self._lock:
+            is_known, is_priced = self._known == self._calls, self._priced == self._calls
+            return AgentUsage(
+                n_input_tokens=self._input if is_known else None,
+                n_output_tokens=self._output if is_known else None,
+                total_tokens=self._input + self._output if is_known else None,
+                cost_usd=round(self._cost, 8) if is_priced else None,
+                usage_source="provider_response",
+            )
+
+
+class Grants:
+    """The tokens that are good now."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+
+    def add(self, grant: Grant) -> None:
+        """Make a token good."""
+        self._grants[grant.token] = grant
+
+    def revoke(self, grant: Grant) -> None:
+        """Make a token good for nothing; safe to call twice."""
+        self._grants.pop(grant.token, None)
+
+    def find(self, token: str) -> Grant | None:
+        """Return the grant of a token."""
+        return self._grants.get(token)

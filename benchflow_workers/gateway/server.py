@@ -1,0 +1,136 @@
+"""The gateway itself: one HTTP server on the loopback of the worker, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final
+
+from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+
+from benchflow_client.errors import WorkerError
+from benchflow_workers.gateway.forwarding import Forwarder
+from benchflow_workers.gateway.grants import Grant, Grants
+from benchflow_workers.gateway.prices import Prices
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger(__name__)
+
+HOST: Final = "127.0.0.1"
+REQUEST_LIMIT_BYTES: Final = 256 << 20
+CONNECT_S: Final = 15.0
+SILENCE_S: Final = 900.0
+"""How long a provider may say nothing: models that think for long do."""
+
+_START_S: Final = 30.0
+_STOP_S: Final = 10.0
+_QUIET_S: Final = 5.0  # for calls of an agent that was just ended
+
+
+class Gateway:
+    """Passes calls on for whoever holds a token; started with the first grant.
+
+    Args:
+        prices: What calls cost.
+    """
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._grants = Grants()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop: asyncio.Event | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The port on the worker's loopback; it listens from the first call on.
+
+        Raises:
+            WorkerError: It could not be started.
+        """
+        self.start()
+        return self._port
+
+    def start(self) -> None:
+        """Start it where it does not run yet.
+
+        Raises:
+            WorkerError: It could not be started.
+        """
+        with self._lock:
+            if self._thread is None:
+                self._start()
+
+    @contextmanager
+    def granted(self, grant: Grant) -> Generator[Grant, None, None]:
+        """Make a token good for as long as the block runs.
+
+        Guarantees: at its end the token is good for nothing, and every call is counted and on
+        disk, but for one that did not end within a few seconds.
+
+        Raises:
+            WorkerError: The gateway could not be started.
+        """
+        self.start()
+        grant.file.parent.mkdir(parents=True, exist_ok=True)
+        self._grants.add(grant)
+        try:
+            yield grant
+        finally:
+            self._grants.revoke(grant)
+            grant.wait_until_quiet(_QUIET_S)
+            self._writer.submit(int).result()  # what was recorded before this is written now
+
+    def close(self) -> None:
+        """Stop; calls that are being made are cut. Safe to call twice."""
+        with self._lock:
+            if self._thread is None or self._loop is None or self._stop is None:
+                return
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(_STOP_S)
+            self._writer.shutdown()
+            self._thread = None
+
+    def _start(self) -> None:
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="gateway-writer")
+        ready: threading.Event = threading.Event()
+        problem: list[OSError] = []
+        thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(ready, problem)), name="gateway", daemon=True
+        )
+        thread.start()
+        if not ready.wait(_START_S) or problem:
+            why = problem[0] if problem else f"it did not start within {_START_S:g} s"
+            raise WorkerError(
+                f"The model gateway cannot listen on {HOST}: {why}.", hint="Look at the worker's host."
+            )
+        self._thread = thread
+
+    async def _serve(self, ready: threading.Event, problem: list[OSError]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        connector = TCPConnector(limit=0, keepalive_timeout=30)
+        async with ClientSession(timeout=timeout, connector=connector, auto_decompress=True) as session:
+            forwarder = Forwarder(session, self._grants, self._prices, self._writer)
+            app = web.Application(client_max_size=REQUEST_LIMIT_BYTES)
+            app.router.add_route("*", "/{path:.*}", forwarder.handle)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
+            await runner.setup()
+            try:
+                site = web.TCPSite(runner, HOST, 0)
+                await site.start()
+                self._port = runner.addresses[0][1]
+                ready.set()
+                await self._stop.wait()
+            except OSError as error:
+                problem.append(error)
+                ready.set()
+            finally:
+                await runner.cleanup()

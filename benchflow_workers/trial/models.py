@@ -1,0 +1,53 @@
+"""From the name of a model to where an agent's calls go; resolved on the worker, before any sandbox exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchflow_client.catalog.providers import find_route
+from benchflow_client.errors import AgentError, UsageError
+from benchflow_client.schema.job import JobSpec
+from benchflow_workers.gateway.target import Allowance, Target
+
+__all__ = ["allowance_of", "target_of"]
+
+
+def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, str]) -> Target:
+    """Return the model at its provider, with the key.
+
+    Args:
+        model: `provider/name`, or a name that tells its provider.
+        agent_env: Resolved variables of the agent; they count before the worker's.
+        environ: This worker's variables.
+
+    Raises:
+        AgentError: `agent.not_runnable`: no provider is known for it. `agent.env_missing`: its key
+            or address is not set on this worker.
+    """
+    variables = {**environ, **agent_env}
+    try:
+        route = find_route(model, variables)
+    except UsageError as error:
+        raise AgentError("agent.not_runnable", error.message, hint=error.hint) from error
+    provider = route.provider
+    key = next((variables[name] for name in provider.key_env if variables.get(name)), None)
+    if key is None and provider.name != "custom":
+        raise _missing(model, " or ".join(provider.key_env))
+    try:
+        urls = {dialect: route.url(dialect, variables) for dialect in provider.urls}
+    except KeyError as error:
+        raise _missing(model, str(error.args[0])) from error
+    return Target(provider.name, route.model, urls, key)
+
+
+def allowance_of(spec: JobSpec) -> Allowance:
+    """Return what one turn may use: what is reserved for a trial, where the job says it."""
+    return Allowance(cost_usd=spec.trial_cost_usd, tokens=spec.trial_tokens)
+
+
+def _missing(model: str, name: str) -> AgentError:
+    return AgentError(
+        "agent.env_missing",
+        f"Model {model!r} needs the variable {name}, which is not set on this worker.",
+        hint=f"Set {name} in the worker's environment and start it again; it does not enter the sandbox.",
+    )
