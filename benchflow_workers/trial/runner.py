@@ -82,12 +82,7 @@ async def run_attempt(
             sandbox = await prepared.provider.open(prepared.sandbox)
         rollout = replace(rollout, sandbox_id=sandbox.id)
         work = _Work(prepared, sandbox, folder, watch, observe, partial(_close, attempt, parts))
-        try:
-            rollout = await _in_sandbox(work, rollout)
-        finally:
-            await work.close(sandbox)
-        if rollout.handover is not None:
-            rollout = await _in_own_sandbox(work, rollout, rollout.handover)
+        rollout = await _in_sandboxes(work, rollout)
     rollout = recovered(prepared, with_failure(rollout, opening.failure))
     return replace(rollout, seconds=watch.seconds), prepared.secrets | rollout.secrets
 
@@ -121,6 +116,17 @@ class _Work:
         self.observe(name)
         with self.watch.time(timing):
             yield
+
+
+async def _in_sandboxes(work: _Work, rollout: Rollout) -> Rollout:
+    """The order of sandboxes: the agent's, then the tests' own where they have one."""
+    try:
+        rollout = await _in_sandbox(work, rollout)
+    finally:
+        await work.close(work.sandbox)
+    if rollout.handover is not None:
+        rollout = await _in_own_sandbox(work, rollout, rollout.handover)
+    return rollout
 
 
 async def _in_sandbox(work: _Work, rollout: Rollout) -> Rollout:

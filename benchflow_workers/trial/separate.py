@@ -192,21 +192,16 @@ def ended(
         reason: Why it came no farther; empty = the last failure says it, if there is one.
         sandbox: The sandbox; None = it never started.
     """
-    separate, failures = _separate(prepared), tuple(map(_prefixed, rollout.failures))
-    writes = None if handover is None else handover.writes
-    carried = None if handover is None else handover.carried
+    failures = tuple(map(_prefixed, rollout.failures))
     why = failures[-1].message if failures and status != "complete" else ""
-    record = SeparateRecord(
-        image_source=separate.image_source,
-        sandbox_id=None if sandbox is None else sandbox.id,
-        status=status,
-        reason=reason or why,
-        transfer=() if carried is None else carried.records(),
-        outside_workspace_writes=None if writes is None else writes[0],
-        outside_workspace_count=None if writes is None else writes[1],
-        pristine=not separate.includes,
-        sandbox_seconds=round(rollout.seconds.get("verifier_sandbox_total", 0.0), 3),
+    record = _record(prepared, status, reason or why, handover)
+    record = record.model_copy(
+        update={
+            "sandbox_id": None if sandbox is None else sandbox.id,
+            "sandbox_seconds": round(rollout.seconds.get("verifier_sandbox_total", 0.0), 3),
+        }
     )
+    carried = None if handover is None else handover.carried
     warnings = () if carried is None else carried.warnings()
     return replace(
         rollout,
@@ -214,6 +209,22 @@ def ended(
         warnings=(*rollout.warnings, *warnings),
         separate=record,
         handover=None,
+    )
+
+
+def _record(
+    prepared: Prepared, status: SeparateStatus, reason: str, handover: Handover | None
+) -> SeparateRecord:
+    writes = None if handover is None else handover.writes
+    carried = None if handover is None else handover.carried
+    return SeparateRecord(
+        image_source=_separate(prepared).image_source,
+        status=status,
+        reason=reason,
+        transfer=() if carried is None else carried.records(),
+        outside_workspace_writes=None if writes is None else writes[0],
+        outside_workspace_count=None if writes is None else writes[1],
+        pristine=not _separate(prepared).includes,
     )
 
 
