@@ -69,6 +69,9 @@ YOUNGER: Mapping[str, Any] = {
 }
 """Settings that came after the first keys, with the value that is as if they were not there."""
 
+YOUNGER_OF_AGENTS: Mapping[str, Any] = {"idle_timeout_s": 600.0, "protocol": None}
+"""The same of an agent."""
+
 _DIGITS = 12  # of a digest, shown to people
 
 
@@ -87,7 +90,7 @@ class Difference:
 def trial_keys(plan: Plan) -> Iterator[str]:
     """Yield the key of every trial, in order of index: 64 hex digits, the same on any machine."""
     run = _digest({**_settings(plan), "sandbox": plan.sandbox})
-    agents = {agent.slug: _digest(_agent(agent)) for agent in plan.agents}
+    agents = {agent.slug: _digest(_older(_agent(agent))) for agent in plan.agents}
     for index in range(plan.size):
         trial = plan.trial(index)
         parts = (trial.task.digest, agents[trial.agent.slug], run, str(trial.try_number))
@@ -134,6 +137,11 @@ def _agent(agent: PlannedAgent) -> dict[str, Any]:
         "script": agent.bundle,
         "env": {name: value if separator else None for name, separator, value in values},
     }
+
+
+def _older(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an agent without the younger settings that say nothing."""
+    return {key: value for key, value in agent.items() if (key, value) not in YOUNGER_OF_AGENTS.items()}
 
 
 def _agent_differences(old: Plan, new: Plan) -> Iterator[Difference]:

@@ -74,6 +74,7 @@ def test_a_key_is_the_same_on_any_day_and_machine(plan: Planner) -> None:
         {"limit": 2, "skip_invalid": True, "exclude": ["three"]},
         {"agent": [{"name": "oracle"}]},
         {"timeout_multiplier": 1},
+        {"loop": "single-shot"},
     ],
     ids=lambda fields: ",".join(fields),
 )
@@ -96,6 +97,8 @@ def test_what_changes_no_score_changes_no_identity(plan: Planner, fields: dict[s
         ({"agent": ["oracle", "nop"]}, ["agent nop: – -> nop"]),
         ({"agent": "nop"}, ["agent oracle: oracle -> –", "agent nop: – -> nop"]),
         ({"agent_timeout_s": 5}, ["agent oracle, timeout_s: – -> 5.0"]),
+        ({"loop": "self-review:k=2"}, ["loop: – -> self-review:k=2"]),
+        ({"user": "patient"}, ["user: – -> patient"]),
         ({"agent_idle_timeout_s": 0}, ["agent oracle, idle_timeout_s: 600.0 -> 0.0"]),
         ({"agent_env": ["A=1"]}, ["agent oracle, variable A: – -> 1"]),
         ({"agent_env": ["A"]}, ["agent oracle, variable A: – -> set by the worker"]),
@@ -171,4 +174,6 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     counting |= {"environment_manifest"}
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
-    assert AgentSpec.model_fields.keys() == {"name", "model", "env", "timeout_s"}
+    assert AgentSpec.model_fields.keys() == {
+        "name", "model", "env", "timeout_s", "idle_timeout_s", "protocol",
+    }  # fmt: skip
