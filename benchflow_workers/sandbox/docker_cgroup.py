@@ -20,7 +20,7 @@ _FOLDERS = ("docker/{id}", "system.slice/docker-{id}.scope")  # the engine's cgr
 _OOM_FILES = ("memory.oom_control", "memory.events")  # v1, v2
 _FREEZE = (("freezer.state", "FROZEN", "THAWED"), ("cgroup.freeze", "1", "0"))  # v1, v2
 _IDENTITY = ["0", "0", "4294967295"]
-_KILL_DEADLINE_S = 10.0
+_KILL_DEADLINE_S = 30.0
 _PASSWD_BYTES = 1 << 20
 _PATIENCE_S = 0.05  # a killed process is gone within milliseconds
 
@@ -88,7 +88,7 @@ class ContainerCgroup:
         """Kill the chosen processes until none is chosen any more.
 
         Returns:
-            False when some were still there after ten seconds.
+            False when some were still there after half a minute: thousands take a loaded host seconds.
         """
         deadline = time.monotonic() + _KILL_DEADLINE_S
         delay_s = 0.002
@@ -121,9 +121,10 @@ class ContainerCgroup:
             path.write_text(off)
 
     def _pids(self) -> Iterator[int]:
-        for path in self._folder.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):
-                yield from map(int, path.read_text().split())
+        with contextlib.suppress(OSError):  # the container is gone
+            for path in self._folder.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    yield from map(int, path.read_text().split())
 
     def _read(self, pid: int) -> Process | None:
         try:

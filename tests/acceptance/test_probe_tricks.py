@@ -22,6 +22,12 @@ OF_PYTHON = (
     "bytecode",
     "conftest",
     "environment-files",
+    "exit-early",
+    "plugin-conftest",
+    "plugin-options",
+    "plugin-shadow",
+    "plugin-user-site",
+    "plugin-variable",
     "pth",
     "pytest-config",
     "pytest-plugin",
@@ -41,7 +47,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def with_pytest(folder: Path) -> Path:
-    """Return the task whose image brings its own pytest, copied from this Python."""
+    """Return the task whose image brings pytest, copied from this Python, and plugins its tests load by name."""
     task = folder / "strict-pytest"
     shutil.copytree(PROBES / "strict-pytest", task)
     site = task / "environment" / "site"
@@ -55,6 +61,13 @@ def with_pytest(folder: Path) -> Path:
             shutil.copytree(origin.parent, site / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(origin, site / origin.name)
+    (site / "house-1.dist-info").mkdir()
+    (site / "house-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: house\nVersion: 1\n")
+    (site / "house-1.dist-info" / "entry_points.txt").write_text("[pytest11]\nhouse = house_plugin\n")
+    (site / "house_plugin.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--house', action='store_true')\n"
+    )
+    (site / "house_checks.py").write_text("")
     return task
 
 

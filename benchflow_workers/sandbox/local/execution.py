@@ -23,7 +23,7 @@ from benchflow_workers.sandbox.output import CappedOutput
 _CHUNK_BYTES = 1 << 18
 _PIPE_BYTES = 1 << 20
 _DRAIN_S = 0.5  # how long output of background children is waited for after the command's end
-_KILL_S = 5.0  # how long the holder tries to kill a tree
+_KILL_S = 30.0  # how long the holder tries to kill a tree; thousands of processes take a loaded host seconds
 _HOST_IS_FULL = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _ANSWER_S = 10.0  # how long an answer may take on top of what it does
 

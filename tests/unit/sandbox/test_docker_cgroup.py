@@ -124,6 +124,16 @@ def test_vanished_process_makes_killing_unavailable(tmp_path: Path) -> None:
     assert cgroup.processes() == []
 
 
+def test_a_container_that_is_gone_has_no_processes(tmp_path: Path) -> None:
+    folder = make_cgroup(tmp_path / "memory", "docker/abc", [os.getpid()])
+    group = ContainerCgroup.find("abc", "BF_EXEC_ID", mount=tmp_path)
+    assert group is not None
+    (folder / "cgroup.procs").unlink()
+    folder.rmdir()
+
+    assert (group.processes(), group.init_pid(), group.can_kill()) == ([], 0, False)
+
+
 @pytest.mark.root
 def test_chosen_process_is_killed_and_others_live(tmp_path: Path) -> None:
     sleeper = [sys.executable, "-c", "import sys; sys.stdin.read()"]

@@ -1,6 +1,6 @@
 #!/bin/bash
 cd "$BENCHFLOW_AGENT_CWD" || exit 1
-if python3 -m pytest -q /tests/test_answer.py; then
+if python3 -m pytest -q --house /tests/test_answer.py; then
   reward=1
 else
   reward=0
