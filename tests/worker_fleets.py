@@ -67,13 +67,15 @@ class WorkerFleet:
     def client(self) -> Client:
         return Client(settings=load(self.environ))
 
-    def start(self, *, slots: int = 4, exec_s: float = 0.0, **variables: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *, slots: int = 4, exec_s: float = 0.0, queues: str = f"{QUEUE},control", **variables: str
+    ) -> subprocess.Popen[bytes]:
         """Start a worker and wait until it has announced itself."""
         log = self.folder / f"worker-{len(self.processes)}.log"
         argv = [sys.executable, "-m", "benchflow_workers", "worker", "--slots", str(slots)]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*argv, "--queues", f"{QUEUE},control"],
+                [*argv, "--queues", queues],
                 env={**self.environ, "BENCHFLOW_NULL_EXEC_S": str(exec_s), **variables},
                 cwd=self.folder,
                 stdout=output,
@@ -122,12 +124,12 @@ class WorkerFleet:
         done = subprocess.run(argv, env=self.environ, capture_output=True, timeout=START_S, check=False)
         return done.returncode == 0
 
-    def refused(self) -> tuple[int, str]:
+    def refused(self, *, queues: str = f"{QUEUE},control", **variables: str) -> tuple[int, str]:
         """Start a worker that is expected to refuse; returns its exit code and what it says."""
-        argv = [sys.executable, "-m", "benchflow_workers", "worker", "--queues", f"{QUEUE},control"]
+        argv = [sys.executable, "-m", "benchflow_workers", "worker", "--queues", queues]
         done = subprocess.run(
             argv,
-            env=self.environ,
+            env={**self.environ, **variables},
             cwd=self.folder,
             capture_output=True,
             text=True,

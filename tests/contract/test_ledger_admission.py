@@ -103,6 +103,17 @@ def test_who_takes_for_one_job_leaves_the_places_of_others(ledger: Ledger) -> No
     assert names(ledger.admit(Room("local", 6), limit=100)) == ["a"] * 3
 
 
+def test_limit_of_a_kind_of_sandbox_counts_trials_on_its_queue_for_gpus_too(ledger: Ledger) -> None:
+    ledger.set_limit("sandbox:docker", Limit(live=3))
+    ledger.open_job(job("a", queue="docker"))
+    ledger.open_job(job("b", queue="docker.gpu"))
+
+    assert len(ledger.admit(Room("docker", 2), limit=100).trials) == 2
+    assert names(ledger.admit(Room("docker.gpu", 1000), limit=100)) == ["b"]
+    assert ledger.in_flight() == {"sandbox:docker": 3}
+    assert ledger.waiting("b", Room("docker.gpu", 1000))["limit sandbox:docker"] == 99
+
+
 def test_live_trials_of_a_bucket_are_limited_over_all_jobs(ledger: Ledger) -> None:
     ledger.set_limit("provider:anthropic", Limit(live=3))
     for name in "ab":

@@ -42,6 +42,8 @@ def test_every_variable_is_read_by_the_name_of_its_field() -> None:
         ("BENCHFLOW_DOCKER_PULL", "sometimes"),
         ("BENCHFLOW_LOCAL_MODE", "chroot"),
         ("BENCHFLOW_NULL_EXEC_S", "-1"),
+        ("BENCHFLOW_GPUS", "0,zero"),
+        ("BENCHFLOW_GPUS", "1, 1"),
     ],
 )
 def test_value_that_is_not_allowed_is_named(name: str, value: str) -> None:
@@ -57,6 +59,14 @@ def test_unpacked_images_are_pairs_of_name_and_folder() -> None:
 
     assert settings.rootfs() == {"debian:bookworm-slim": Path("/srv/debian"), "alpine": Path("/srv/a=b")}
     assert WorkerSettings().rootfs() == {}
+
+
+def test_gpus_are_numbers_or_uuids_and_their_type_has_one_or_more_names() -> None:
+    settings = load({"BENCHFLOW_GPUS": "0, 12,GPU-8f6d-01,MIG-ab/3/0", "BENCHFLOW_GPU_TYPES": "H100, H100-SXM"})
+
+    assert settings.gpu_ids() == ("0", "12", "GPU-8f6d-01", "MIG-ab/3/0")
+    assert settings.gpu_type_names() == ("H100", "H100-SXM")
+    assert (WorkerSettings().gpu_ids(), WorkerSettings().gpu_type_names()) == ((), ())
 
 
 def test_worker_without_a_broker_says_which_variable_to_set() -> None:
