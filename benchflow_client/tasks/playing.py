@@ -112,7 +112,7 @@ def _user(task: Task, job: JobSpec) -> Reasons:
         return
     if user is not None and user.model and user.model not in _SCRIPTED:
         if user.model.startswith(_MODELS):
-            yield "user.model", f"{user.model!r}: a model plays no user before there is a model gateway"
+            yield "user.model", f"{user.model!r}: a model plays no user in this version"
         else:
             yield "user.model", f"{user.model!r} is neither a model nor one of {', '.join(sorted(_SCRIPTED))}"
     if nudges and user is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benchflow_client.errors import TrialError
 from benchflow_client.schema.agent import AgentSpec
@@ -22,8 +22,8 @@ from benchflow_client.tasks.scenes import (
 )
 from benchflow_workers.agents.base import Agent
 from benchflow_workers.agents.oracle import SOLUTION_SCRIPT
-from benchflow_workers.agents.registry import kind_of
 from benchflow_workers.agents.tools import MCP_CONFIG
+from benchflow_workers.trial.networks import network_variables
 from benchflow_workers.trial.records import Attempt, Prepared
 from benchflow_workers.trial.session import Session
 from benchflow_workers.trial.talk import Talk
@@ -34,12 +34,22 @@ from benchflow_workers.users.loops import loop_user
 from benchflow_workers.users.registry import installed_user
 from benchflow_workers.verifiers.base import SoftVerifier
 
-__all__ = ["with_turns"]
+__all__ = ["Agents", "Env", "with_turns"]
 
 
-def with_turns(
-    whole: Prepared, attempt: Attempt, agents: Callable[[str], Agent], environ: Mapping[str, str]
-) -> Prepared:
+@dataclass(frozen=True, slots=True)
+class Env:
+    """Variables of an agent, and what must be masked of a trial's."""
+
+    values: Mapping[str, str]
+    secrets: frozenset[str]
+
+
+Agents = Callable[[AgentSpec, Env], tuple[Agent, frozenset[str]]]
+"""Returns the agent of a spec with its model, and all that must be masked with it."""
+
+
+def with_turns(whole: Prepared, attempt: Attempt, agents: Agents, environ: Mapping[str, str]) -> Prepared:
     """Return a rollout with the sessions its task's scenes are played in, or the rounds of its user or loop.
 
     A control, and a workspace that is judged again, play no turns.
@@ -47,7 +57,7 @@ def with_turns(
     Args:
         whole: The rollout as if it had one turn.
         attempt: The attempt.
-        agents: Returns the agent of a name.
+        agents: Returns the agent of a spec.
         environ: This worker's variables, which templates of roles refer to.
 
     Raises:
@@ -69,10 +79,7 @@ def with_turns(
     roles = document_of(task).agents.roles
     cast = _Cast(whole, attempt, agents, environ)
     players = {name: cast.player(name, roles[name]) for name in dict.fromkeys(turn.role for turn in turns)}
-    secrets = secret_values(
-        *(player.context.env for player in players.values()), by_reference=(), environ=environ
-    )
-    whole = replace(whole, secrets=whole.secrets | secrets)
+    whole = replace(whole, secrets=cast.secrets)
     talk = _talk(whole, attempt, tuple(_session(players[turn.role], (turn,)) for turn in turns))
     if talk is not None:
         return replace(whole, talk=talk)
@@ -149,36 +156,29 @@ def _as_role(spec: AgentSpec, role: Role) -> AgentSpec:
 class _Cast:
     """Finds the agent of each role of one attempt."""
 
-    def __init__(
-        self,
-        whole: Prepared,
-        attempt: Attempt,
-        agents: Callable[[str], Agent],
-        environ: Mapping[str, str],
-    ) -> None:
+    def __init__(self, whole: Prepared, attempt: Attempt, agents: Agents, environ: Mapping[str, str]) -> None:
         self._whole, self._attempt, self._agents, self._environ = whole, attempt, agents, environ
+        self.secrets = whole.secrets
 
     def player(self, name: str, role: Role) -> Session:
         """Return a session of a role that has no turns yet."""
         own = resolve_templates(role.env, self._environ, place=f"agents.roles.{name}.env")
+        self.secrets |= secret_values(own, by_reference=(), environ=self._environ)
         planned, job = self._attempt.trial.agent, self._whole.agent_context
-        if is_played_by_job(role, planned.spec):
-            spec = _as_role(planned.spec, role)
-            context = replace(job, spec=spec, env={**job.env, **own}, timeout_s=self._timeout_s(role))
-            return Session((), None, name, planned.label, self._whole.agent, context)
-        spec = _as_role(AgentSpec.model_validate(role.agent), role)
-        context = replace(
-            job,
-            spec=spec,
-            script=job.task_dir / spec.name if spec.is_script else None,
-            env={**self._shared(spec), **own},
-            timeout_s=self._timeout_s(role),
-        )
-        return Session((), None, name, spec.label, self._agents(kind_of(spec)), context)
+        is_job = is_played_by_job(role, planned.spec)
+        spec = _as_role(planned.spec if is_job else AgentSpec.model_validate(role.agent), role)
+        env = {**(job.env if is_job else self._shared(spec)), **own}
+        context = replace(job, spec=spec, env=env, timeout_s=self._timeout_s(role))
+        if not is_job:
+            context = replace(context, script=job.task_dir / spec.name if spec.is_script else None)
+        agent = self._whole.agent
+        if not is_job or spec.model != planned.spec.model:
+            agent, self.secrets = self._agents(spec, Env(env, self.secrets))
+        return Session((), None, name, planned.label if is_job else spec.label, agent, context)
 
     def _shared(self, spec: AgentSpec) -> dict[str, str]:
         """Return the variables an agent gets that is not the job's: a script of the task gets none of the job's."""
-        names = {MCP_CONFIG}
+        names = {MCP_CONFIG, *network_variables(self._whole.folder.task.config)}
         if not spec.is_script:
             names |= {item.partition("=")[0] for item in self._attempt.plan.spec.agent_env}
         return {name: value for name, value in self._whole.agent_context.env.items() if name in names}

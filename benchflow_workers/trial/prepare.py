@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from benchflow_client.errors import SandboxError
+from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.locked_paths import all_locked
 from benchflow_client.schema.task import Task
@@ -21,7 +23,7 @@ from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, U
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
-from benchflow_workers.trial.cast import with_turns
+from benchflow_workers.trial.cast import Env, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.models import allowance_of, target_of
@@ -95,7 +97,7 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         kept = kept_for(attempt, folder.task, parts.bundles.store)
         whole = _resolve(attempt, parts, folder, provider, kept=kept)
         if kept is None:
-            whole = with_turns(whole, attempt, parts.agent, parts.environ)
+            whole = with_turns(whole, attempt, partial(_role_agent, attempt, parts), parts.environ)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
         recovery = recovery_of(attempt, folder.task, parts.bundles.store, kept)
         ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen, recovery=recovery)
@@ -158,11 +160,23 @@ def _with_model(
     attempt: Attempt, parts: Parts, agent: Agent, variables: Variables
 ) -> tuple[Agent, Variables]:
     """Return the agent with the model the job names, and the variables with one more secret."""
-    model = attempt.trial.agent.spec.model
+    model, job = attempt.trial.agent.spec.model, Env(variables.agent, variables.secrets)
+    metered, secrets = _metered(attempt, parts, agent, model, env=job)
+    return metered, replace(variables, secrets=secrets)
+
+
+def _role_agent(attempt: Attempt, parts: Parts, spec: AgentSpec, env: Env) -> tuple[Agent, frozenset[str]]:
+    """Return the agent of a role with the model it names, and all that must be masked with it."""
+    return _metered(attempt, parts, parts.agent(kind_of(spec)), spec.model, env=env)
+
+
+def _metered(
+    attempt: Attempt, parts: Parts, agent: Agent, model: str | None, *, env: Env
+) -> tuple[Agent, frozenset[str]]:
     if model is None or agent.is_control:
-        return agent, variables
-    target = target_of(model, variables.agent, parts.environ)
-    secrets = variables.secrets | ({target.key} if target.key else frozenset())
+        return agent, env.secrets
+    target = target_of(model, env.values, parts.environ)
+    secrets = env.secrets | ({target.key} if target.key else frozenset())
     metered = parts.metering.metered(
         agent,
         target,
@@ -170,7 +184,7 @@ def _with_model(
         file=parts.scratch / attempt.folder / "trajectory" / "llm_trajectory.jsonl",
         masks=Redactor(secrets),
     )
-    return metered, replace(variables, secrets=secrets)
+    return metered, secrets
 
 
 def _agent(attempt: Attempt, parts: Parts, kept: Kept | None) -> Agent:

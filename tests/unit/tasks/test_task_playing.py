@@ -60,7 +60,7 @@ ONE_ROLE = "agents: {roles: {a: {agent: job}, b: {agent: agents/critic.sh}}}"
     [
         ("user: {}", ()),
         ("user: {model: deterministic, stop_rule: ends-after-3-rounds}\nbenchflow: {nudges: {mode: simulated-user, nudge_budget: 2, confirmation_policy: human}}", ()),
-        ("user: {model: claude-x}", ("user.model: 'claude-x': a model plays no user before there is a model gateway",)),
+        ("user: {model: claude-x}", ("user.model: 'claude-x': a model plays no user in this version",)),
         ("user: {model: bob}", ("user.model: 'bob' is neither a model nor one of deterministic, scripted",)),
         ("benchflow: {nudges: {mode: simulated-user}}", ("benchflow.nudges: nudges need a user",)),
         ("user: {}\nbenchflow: {nudges: {mode: x}}", ("benchflow.nudges.mode: 'x': only simulated-user is run by this version",)),

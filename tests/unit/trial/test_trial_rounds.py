@@ -85,6 +85,31 @@ async def test_sessions_follow_each_other_in_one_workspace(make: MakeWorld) -> N
     assert kills == ["kill agent"] * 3  # twice between sessions, once before the tests
 
 
+async def test_script_of_a_task_gets_none_of_the_jobs_variables(make: MakeWorld) -> None:
+    world = native(make, ROLES, agent_spec={"env": ["EFFORT=high"]})
+
+    await run(world)
+
+    turns = [command.env for command in world.sandboxes.commands if "take-turn" in command.argv]
+    assert [env.get("EFFORT") for env in turns] == ["high", None, "high"]
+
+
+async def test_roles_are_played_by_the_kind_of_agent_they_name(make: MakeWorld) -> None:
+    text = ROLES.replace("agents/critic.sh", "'acp:agents/critic.sh'").replace(
+        "env: {LEVEL: high}", "timeout_sec: 7"
+    )
+    world, asked = native(make, text, timeout_multiplier=2), list[str]()
+    taker = world.parts.agent("solver")
+    world.parts = replace(world.parts, agent=lambda name: asked.append(name) or taker)
+
+    rollout = await run(world)
+
+    assert asked == ["solver", "acp"]
+    assert [session.agent for session in rollout.sessions] == ["solver", "critic", "solver"]
+    turns = [command.timeout_s for command in world.sandboxes.commands if "take-turn" in command.argv]
+    assert turns == [60.0, 14.0, 60.0]
+
+
 async def test_session_that_does_not_end_well_ends_the_scenes_and_the_tests_run(make: MakeWorld) -> None:
     world = native(make, ROLES)
     world.sandboxes.on("take-turn", completed(3, b"no"))
