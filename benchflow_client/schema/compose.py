@@ -314,6 +314,10 @@ class ComposeFile(Record):
     file: str = Field(description="Its path below the task folder.")
     data: dict[str, Any] = Field(description="Its tables, variables not filled in.")
     refused: tuple[str, ...] = Field(default=(), description="Why it cannot be run: file, line, key, reason.")
+    by_plugin: dict[str, dict[str, Any]] = Field(
+        default={}, description="Keys of services that only the compose plugin runs, by service."
+    )
+    needs_plugin: tuple[str, ...] = Field(default=(), description="Why it needs that plugin, in such lines.")
 
     @property
     def has_image(self) -> bool:

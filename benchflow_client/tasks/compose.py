@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from benchflow_client.schema.compose import MAIN_SERVICE, Compose, ComposeFile, Mount, Service
 from benchflow_client.schema.task import TaskConfig
-from benchflow_client.tasks.compose_keys import ServiceReader, keep_networks, keep_volumes
+from benchflow_client.tasks.compose_keys import NOT_RUN, ServiceReader, keep_networks, keep_volumes
 from benchflow_client.tasks.compose_variables import (
     Lookup,
     TemplateError,
@@ -57,7 +57,7 @@ _FIXED: Final = {
 _HIDDEN: Final = ("tests", "verifier", "solution", "oracle")
 """Folders of a task that the agent's service must not be given."""
 
-_TOP: Final = ("services", "networks", "volumes")
+_TOP: Final = ("services", "networks", "volumes", "configs", "secrets")
 _TOP_WITHOUT_MEANING: Final = frozenset({"version", "name"})
 _ANY_VALUE: Final = "1"  # stands for a variable only the worker knows; a number, a size and a text
 
@@ -77,8 +77,17 @@ def read_compose(folder: Path, config: TaskConfig | None, findings: Findings) ->
         return None
     before = len(findings.problems)
     refused: list[str] = []
-    data = _kept(raw, findings, refused)
-    found = ComposeFile(file=file, data=data, refused=tuple(refused))
+    readers = _readers(raw, findings, refused)
+    data = _kept(raw, readers, refused)
+    found = ComposeFile(
+        file=file,
+        data=data,
+        refused=tuple(refused),
+        by_plugin={name: reader.by_plugin for name, reader in readers.items() if reader.by_plugin},
+        needs_plugin=tuple(line for reader in readers.values() for line in reader.needs),
+    )
+    for line in found.needs_plugin:
+        findings.warning(line)
     if len(findings.problems) == before:
         _check_values(folder, found, raw, findings, config=config or TaskConfig())
     return found if len(findings.problems) == before else None
@@ -121,25 +130,28 @@ def compose_lookup(
     return over(own, env, read_env_file(text, over(own, env)))
 
 
-def _kept(raw: Raw, findings: Findings, refused: list[str]) -> dict[str, Any]:
-    """Return the tables that are run, without what is refused or without meaning here."""
+def _readers(raw: Raw, findings: Findings, refused: list[str]) -> dict[str, ServiceReader]:
+    """Return a reader for every service that is run."""
     for key in raw.data:
         if key not in _TOP and key not in _TOP_WITHOUT_MEANING and not key.startswith("x-"):
-            refused.append(
-                raw.says((key,), "needs the docker compose plugin, which this version does not use")
-            )
+            refused.append(raw.says((key,), NOT_RUN))
     services = {} if raw.data.get("services") is None else raw.data["services"]
     if not isinstance(services, dict):
         findings.problem(raw.says(("services",), "expected a table of services"))
         return {}
-    kept = {}
+    readers = {}
     for name, table in services.items():
         if not isinstance(table, dict | None):
             findings.problem(raw.says(("services", name), "expected a table"))
         elif name == MAIN_SERVICE or not (table or {}).get("profiles"):
-            kept[name] = ServiceReader(raw, name, table or {}, refused).kept()
+            readers[name] = ServiceReader(raw, name, table or {}, refused)
+    return readers
+
+
+def _kept(raw: Raw, readers: Mapping[str, ServiceReader], refused: list[str]) -> dict[str, Any]:
+    """Return the tables that are run, without what is refused or without meaning here."""
     return {
-        "services": {MAIN_SERVICE: {}, **kept},
+        "services": {MAIN_SERVICE: {}, **{name: reader.kept() for name, reader in readers.items()}},
         "networks": keep_networks(raw, refused),
         "volumes": keep_volumes(raw, refused),
     }

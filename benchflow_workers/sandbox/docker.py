@@ -250,8 +250,7 @@ class DockerSandboxes:
         workdir = spec.workdir or (image.workdir if image.workdir not in {"", "/"} else "/root")
         on_disk, in_memory = archives
         async with self._gate:
-            changes = None if group is None else group.main_changes()
-            container_id = await _create(http, spec, image, workdir, changes=changes)
+            container_id = await _create(http, spec, image, workdir, group=group)
             network = ContainerNetwork(http, container_id, _NETWORKS[spec.network], self._options.egress)
             sandbox = DockerSandbox(
                 http, container_id, workdir, network=network if self._can_switch and group is None else None
@@ -285,11 +284,13 @@ async def _create(
     image: ReadyImage,
     workdir: str,
     *,
-    changes: Mapping[str, Any] | None,
+    group: ServiceGroup | None,
 ) -> str:
     """Create a container and return its id; a cancelled creation is awaited and undone."""
     name = f"{spec.name[:_NAME_LENGTH]}-{secrets.token_hex(4)}"
-    body = merged(_container(spec, image, workdir), changes or {})
+    body = merged(_container(spec, image, workdir), {} if group is None else group.main_changes())
+    if group is not None and (make := group.maker(MAIN_SERVICE)) is not None:
+        return await make(body)
     try:
         made = await finish(http.call(Request("POST", "/containers/create", query={"name": name}, body=body)))
     except asyncio.CancelledError:

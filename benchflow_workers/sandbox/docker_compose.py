@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from benchflow_workers.sandbox.docker_compose_parts import (
     make_volume,
     remove_part,
 )
+from benchflow_workers.sandbox.docker_compose_plugin import Wanted, check_plugin, create_by_plugin
 from benchflow_workers.sandbox.docker_compose_start import Starter, engine_errors, read_logs
 from benchflow_workers.sandbox.docker_http import EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import DockerImages, ReadyImage
@@ -37,6 +39,10 @@ from benchflow_workers.sandbox.services_spec import ServicesSpec
 _DEFAULT: Final = "default"
 _NAME_LENGTH: Final = 63
 _SEED_DIR: Final = "/bf-seed"
+
+
+Maker = Callable[[Mapping[str, Any]], Awaitable[str]]
+"""Makes a container from the engine's description of it and returns its id."""
 
 
 class ServiceGroup:
@@ -71,6 +77,7 @@ class ServiceGroup:
         Raises:
             SandboxError: As a provider's `open`.
         """
+        await check_plugin(self._images.plugins, self._spec.name, self._services.needs_plugin)
         main = await self._main_image()
         side = {name: await self._side_image(service, main) for name, service in self._services.side.items()}
         async with engine_errors(self._spec):
@@ -264,7 +271,19 @@ class ServiceGroup:
         await self._join(name, container_id)
         await self.place_files(name, container_id)
 
+    def maker(self, name: str) -> Maker | None:
+        """Return what makes the container of a service; None = the engine alone does."""
+        if name not in self._services.by_plugin:
+            return None
+        return partial(self._create_by_plugin, name)
+
+    async def _create_by_plugin(self, name: str, body: Mapping[str, Any]) -> str:
+        wanted = Wanted(self._named(name), body, self._services.by_plugin[name], f"{self._prefix}-{name}")
+        return await create_by_plugin(self._images.plugins, self._http, wanted)
+
     async def _create(self, name: str, body: Mapping[str, Any]) -> str:
+        if (make := self.maker(name)) is not None:
+            return await make(body)
         query = {"name": self._named(name)}
         try:
             made = await finish(

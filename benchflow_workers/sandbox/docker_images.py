@@ -73,7 +73,7 @@ class DockerImages:
         self._locks = state_dir / "builds"
         self._pull = pull
         self._extra_ca = extra_ca
-        self._plugins = plugins
+        self.plugins = plugins
         self._ready: dict[str, ReadyImage] = {}
 
     async def ready(self, http: EngineHttp, spec: SandboxSpec) -> ReadyImage:
@@ -205,10 +205,10 @@ class DockerImages:
         context = await asyncio.to_thread(pack_context, build.folder, build.extra)
         pull = self._pull == "always"
         try:
-            if buildkit_features(build.dockerfile) and await self._plugins.has(BUILDX):
+            if buildkit_features(build.dockerfile) and await self.plugins.has(BUILDX):
                 labels = _build_labels(build)
                 await build_by_plugin(
-                    self._plugins, str(http.endpoint), build, context, labels=labels, pull=pull
+                    self.plugins, str(http.endpoint), build, context, labels=labels, pull=pull
                 )
                 return
             request = _build_request(build, context, pull=pull)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchflow_client.schema.compose import MAIN_SERVICE, Compose, Service
 
@@ -22,12 +23,16 @@ class ServicesSpec:
         folder: The task's environment folder on this host; paths in `compose` start there.
         env: Variables of each service, resolved; those of `main` are the sandbox's.
         digest: Digest of `folder`, for images that are built from it.
+        by_plugin: Keys of services that only the docker compose plugin runs, by service, filled in.
+        needs_plugin: Why that plugin is needed: file, line, key.
     """
 
     compose: Compose
     folder: Path
     env: Mapping[str, Mapping[str, str]]
     digest: str
+    by_plugin: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    needs_plugin: tuple[str, ...] = ()
 
     @property
     def side(self) -> Mapping[str, Service]:

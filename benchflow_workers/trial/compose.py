@@ -13,7 +13,13 @@ from benchflow_client.errors import AgentError, SandboxError
 from benchflow_client.schema.compose import MAIN_SERVICE, Service
 from benchflow_client.schema.task import Task
 from benchflow_client.tasks.compose import compose_lookup, resolve_compose
-from benchflow_client.tasks.compose_variables import Lookup, TemplateError, VariableError, read_env_file
+from benchflow_client.tasks.compose_variables import (
+    Lookup,
+    TemplateError,
+    VariableError,
+    fill_in,
+    read_env_file,
+)
 from benchflow_client.tasks.text import peek_text
 from benchflow_workers.sandbox.base import SandboxSpec
 from benchflow_workers.sandbox.services_spec import ServicesSpec
@@ -37,6 +43,7 @@ def with_services(spec: SandboxSpec, folder: TaskFolder) -> SandboxSpec:
             folder.path, folder.task.config, spec.env, verifier_dir=folder.task.verifier_dir
         )
         compose = resolve_compose(file, lookup)
+        by_plugin = fill_in(file.by_plugin, lookup)
         env = {
             name: _environment(service, folder.path / "environment", lookup)
             for name, service in compose.services.items()
@@ -48,6 +55,8 @@ def with_services(spec: SandboxSpec, folder: TaskFolder) -> SandboxSpec:
         folder=folder.path / "environment",
         env={**env, MAIN_SERVICE: {**spec.env, **env[MAIN_SERVICE]}},
         digest=folder.environment_digest,
+        by_plugin=by_plugin,
+        needs_plugin=file.needs_plugin,
     )
     return _with_main(replace(spec, services=services), compose.main, services.env[MAIN_SERVICE])
 

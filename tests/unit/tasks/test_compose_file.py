@@ -169,17 +169,18 @@ def test_environment_file_leaves_out_what_sets_nothing():
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("secrets: [a]", "services.db.secrets: needs the docker compose plugin, which this version does not use"),
+        ("secrets: [a]", "services.db.secrets[0]: only secrets declared as a file of the task are placed"),
+        ("extends: {service: main}", "services.db.extends: is not run by this version"),
         ("privileged: true", "services.db.privileged: would give the task the worker's host; no sandbox does that"),
         ("network_mode: host", "services.db.network_mode: would give the task the worker's host; no sandbox does that"),
-        ("network_mode: 'service:main'", "services.db.network_mode: needs the docker compose plugin, which this version does not use"),
-        ("build: {context: site, ssh: [default]}", "services.db.build.ssh: needs the docker compose plugin, which this version does not use"),
-        ("deploy: {replicas: 2}", "services.db.deploy.replicas: needs the docker compose plugin, which this version does not use"),
+        ("network_mode: 'service:main'", "services.db.network_mode: is not run by this version"),
+        ("build: {context: site, ssh: [default]}", "services.db.build.ssh: is not run by this version"),
+        ("deploy: {replicas: 2}", "services.db.deploy.replicas: is not run by this version"),
         ("deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}", "services.db.deploy.resources.reservations.devices: no GPUs are given to services"),
-        ("networks: {default: {ipv4_address: 10.0.0.2}}", "services.db.networks.default.ipv4_address: needs the docker compose plugin, which this version does not use"),
-        ("volumes: [{type: volume, target: /a, selinux: z}]", "services.db.volumes[0].selinux: needs the docker compose plugin, which this version does not use"),
-        ("platform: linux/arm64", "services.db.platform: needs the docker compose plugin, which this version does not use"),
-        ("scale: 3", "services.db.scale: needs the docker compose plugin, which this version does not use"),
+        ("networks: {default: {ipv4_address: 10.0.0.2}}", "services.db.networks.default.ipv4_address: is not run by this version"),
+        ("volumes: [{type: volume, target: /a, selinux: z}]", "services.db.volumes[0].selinux: is not run by this version"),
+        ("platform: linux/arm64", "services.db.platform: is not run by this version"),
+        ("scale: 3", "services.db.scale: is not run by this version"),
     ],
 )  # fmt: skip
 def test_what_is_not_run_is_refused_with_its_line(tmp_path, line, reason):
@@ -191,16 +192,16 @@ def test_what_is_not_run_is_refused_with_its_line(tmp_path, line, reason):
 def test_check_tells_what_of_the_file_is_not_run(make_task):
     report = check(make_task({FILE: "services:\n  main:\n    secrets: [a]\n"}))
 
-    reason = "services.main.secrets: needs the docker compose plugin, which this version does not use"
+    reason = "services.main.secrets[0]: only secrets declared as a file of the task are placed"
     assert f"{FILE}, line 3: {reason}" in report.tasks[0].warnings
 
 
 def test_networks_and_volumes_made_elsewhere_are_refused(tmp_path):
-    text = "services: {}\nnetworks:\n  n: {external: true}\nvolumes:\n  v: {driver_opts: {o: bind}}\nconfigs: {}\n"
-    plugin = "needs the docker compose plugin, which this version does not use"
+    text = "services: {}\nnetworks:\n  n: {external: true}\nvolumes:\n  v: {driver_opts: {o: bind}}\ninclude: [a.yaml]\n"
+    plugin = "is not run by this version"
 
     assert refused(tmp_path, text) == (
-        f"{FILE}, line 6: configs: {plugin}",
+        f"{FILE}, line 6: include: {plugin}",
         f"{FILE}, line 3: networks.n.external: {plugin}",
         f"{FILE}, line 5: volumes.v.driver_opts: {plugin}",
     )
@@ -283,3 +284,34 @@ def test_no_file_breaks_the_reader(tmp_path_factory, services, rest):
     found = read_compose(written(folder, text), None, findings)
 
     assert (found is None) == bool(findings.problems)
+
+
+def test_configs_and_secrets_are_files_of_the_task_at_their_place(tmp_path):
+    text = (
+        "services:\n  main: {}\n  db:\n    image: debian\n    volumes: ['v:/v']\n    secrets: [door]\n"
+        "    configs: [words, {source: words, target: /etc/words}]\nvolumes: {v: {}}\n"
+        "configs: {words: {file: ./site/a.txt}}\nsecrets: {door: {file: site/a.txt}}\n"
+    )
+
+    compose = resolved(tmp_path, text)
+
+    mounts = [(mount.type, mount.source, mount.target) for mount in compose.services["db"].volumes]
+    assert mounts == [
+        ("volume", "v", "/v"),
+        ("bind", "./site/a.txt", "/words"),
+        ("bind", "./site/a.txt", "/etc/words"),
+        ("bind", "site/a.txt", "/run/secrets/door"),
+    ]
+
+
+def test_keys_of_the_plugin_are_kept_apart_with_a_line_each(tmp_path):
+    text = "services:\n  db:\n    image: debian\n    sysctls: {net.core.somaxconn: 9}\n    privileged: true\n"
+
+    found = read_compose(written(tmp_path, text), None, Findings())
+
+    assert found is not None
+    assert found.by_plugin == {"db": {"sysctls": {"net.core.somaxconn": 9}}}
+    assert found.needs_plugin == (
+        f"{FILE}, line 4: services.db.sysctls: needs the docker compose plugin on the worker's host",
+    )
+    assert len(found.refused) == 1
