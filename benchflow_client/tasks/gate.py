@@ -146,17 +146,8 @@ def _changes(task: Task, networks: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yield the phases whose network differs, where it stays as it started; who enforces lists can change it."""
     mode = task.config.sandbox.network_mode
     tables = (("agent", task.config.agent.network_mode), ("verifier", task.config.verifier.network_mode))
-    differ = [(place, own) for place, own in tables if own is not None and own not in _LISTS and own != mode]
-    if task.has_compose:
-        filtered = [("sandbox", mode)] if mode in _LISTS else []
-        filtered += [(place, own) for place, own in tables[:1] if own in _LISTS]
-        for place, own in (*filtered, *differ):
-            yield (
-                f"{place}.network_mode",
-                f"{own!r}: a sandbox with services keeps the network it started with",
-            )
-    elif not networks >= _LISTS:
-        for place, own in differ:
+    for place, own in tables if not networks >= _LISTS else ():
+        if own is not None and own not in _LISTS and own != mode:
             why = f"{own!r} differs from the sandbox's {mode!r}, and a network stays as it started"
             yield f"{place}.network_mode", f"{why} on this host"
 

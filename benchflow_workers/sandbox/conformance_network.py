@@ -48,7 +48,7 @@ async def check_no_network_reaches_nothing(bench: Bench) -> None:
 async def check_no_network_reaches_no_service_of_the_host(bench: Bench) -> None:
     """Without network neither the host's addresses nor the metadata address take a connection."""
     async with bench.fresh(replace(bench.make_spec(), network="no-network")) as sandbox:
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
 
 
 async def check_no_network_leaves_the_loopback(bench: Bench) -> None:
@@ -81,7 +81,7 @@ async def check_network_that_cannot_change_is_told(bench: Bench) -> None:
         except SandboxError as error:
             expect_equal(error.code, NOT_ENFORCED, "failure code")
             return
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
 
 
 async def check_allowlist_reaches_listed_names_only(bench: Bench) -> None:
@@ -95,7 +95,7 @@ async def check_allowlist_reaches_listed_names_only(bench: Bench) -> None:
         refused = await _answer(sandbox, _ELSEWHERE[0], name)
         expect_in(" 403 ", f"{refused} ", "answer at an address that is not listed, in the listed name")
         await _expect_refused(sandbox, name, 8080)
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
 
 
 async def check_denylist_reaches_all_but_blocked_names(bench: Bench) -> None:
@@ -111,7 +111,7 @@ async def check_denylist_reaches_all_but_blocked_names(bench: Bench) -> None:
         refused = await _answer(sandbox, _ELSEWHERE[0], name)
         expect_in(" 403 ", f"{refused} ", "answer at an address, in a name that is not blocked")
         await _expect_refused(sandbox, name, 8080)
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
 
 
 async def check_list_opens_no_private_address(bench: Bench) -> None:
@@ -128,13 +128,13 @@ async def check_network_changes_while_it_runs(bench: Bench) -> None:
     async with _filtered(bench, NetworkPolicy("allowlist", allowed=(name,))) as sandbox:
         await switch_network(sandbox, NetworkPolicy("no-network"))
         expect_equal(await _answer(sandbox, name, name), "", "answer after the network was cut")
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
         await switch_network(sandbox, NetworkPolicy("public"))
         await wait_until(sandbox, "[ $(grep -c . /proc/net/route) -gt 1 ]")
         await switch_network(sandbox, NetworkPolicy("allowlist", allowed=(name,)))
         await switch_network(sandbox, NetworkPolicy("allowlist", allowed=(name,)))
         expect_in(" 200 ", f"{await _answer(sandbox, name, name)} ", "answer of the listed name")
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
 
 
 async def check_root_inside_opens_no_door(bench: Bench) -> None:
@@ -150,7 +150,7 @@ async def check_root_inside_opens_no_door(bench: Bench) -> None:
         expect_equal(
             await output(sandbox, "cat /proc/net/route; ls /proc/sys/net/ipv4/conf"), before, "routes"
         )
-        await _expect_unreached(sandbox)
+        await expect_unreached(sandbox)
 
 
 @asynccontextmanager
@@ -176,7 +176,7 @@ async def _expect_refused(sandbox: Sandbox, host: str, port: int) -> None:
         raise ConformanceError(f"A connection from inside to {host} port {port} was taken.")
 
 
-async def _expect_unreached(sandbox: Sandbox) -> None:
+async def expect_unreached(sandbox: Sandbox) -> None:
     """Raise ConformanceError when something outside takes a connection or a datagram from inside."""
     with _listening() as (port, sockets):
         targets = [(host, port) for host in _host_addresses()] + [

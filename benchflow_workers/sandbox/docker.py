@@ -30,7 +30,7 @@ from benchflow_workers.sandbox.docker_engine import connect, find_endpoint
 from benchflow_workers.sandbox.docker_gate import StartGate
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import MANAGED_LABEL, DockerImages, PullPolicy, ReadyImage
-from benchflow_workers.sandbox.docker_network import Attached, ContainerNetwork
+from benchflow_workers.sandbox.docker_network import ContainerNetwork, Wiring
 from benchflow_workers.sandbox.docker_plugins import DOCKER_PROGRAM, DockerPlugins
 from benchflow_workers.sandbox.docker_processes import KEEPER
 from benchflow_workers.sandbox.docker_sandbox import (
@@ -48,7 +48,7 @@ __all__ = ["DockerOptions", "DockerSandboxes"]
 KIND = "docker"
 """Name used by `--sandbox` and by queues."""
 
-_NETWORKS: Mapping[str, Attached] = {"public": "bridge", "no-network": "none"}
+_NETWORKS: Mapping[str, str] = {"public": "bridge", "no-network": "none"}
 _CAPABILITIES = Capabilities(
     networks=frozenset(_NETWORKS),
     has_users=True,
@@ -222,7 +222,7 @@ class DockerSandboxes:
     async def _start_with_services(
         self, http: EngineHttp, spec: SandboxSpec, archives: Sequence[IO[bytes] | None]
     ) -> ComposedSandbox:
-        group = ServiceGroup(http, self._images, spec, _labels(spec))
+        group = ServiceGroup(http, self._images, spec, _labels(spec), egress=self._egress)
         try:
             image = await group.prepare()
             await group.start_before_main()
@@ -251,16 +251,15 @@ class DockerSandboxes:
         on_disk, in_memory = archives
         async with self._gate:
             container_id = await _create(http, spec, image, workdir, group=group)
-            network = ContainerNetwork(http, container_id, _NETWORKS[spec.network], self._options.egress)
-            sandbox = DockerSandbox(
-                http, container_id, workdir, network=network if self._can_switch and group is None else None
-            )
+            network = self._network_of(http, spec, container_id, group)
+            sandbox = DockerSandbox(http, container_id, workdir, network=network)
             try:
                 async with asyncio.timeout(spec.start_timeout_s):
                     if on_disk is not None:
                         await http.call(place_request(sandbox.id, on_disk), timeout_s=spec.start_timeout_s)
                     if group is not None:
                         await group.place_files(MAIN_SERVICE, container_id)
+                        await group.connect_outside(MAIN_SERVICE, container_id)
                     await sandbox.start()
                     if in_memory is not None:
                         await sandbox.put_in_memory(in_memory)
@@ -272,6 +271,19 @@ class DockerSandboxes:
                     raise _not_started(spec, f"it took more than {spec.start_timeout_s:.0f} s") from error
                 raise
         return sandbox
+
+    @property
+    def _egress(self) -> EgressOptions | None:
+        """How listed names are reached; None = networks cannot change here."""
+        return self._options.egress if self._can_switch else None
+
+    def _network_of(
+        self, http: EngineHttp, spec: SandboxSpec, container_id: str, group: ServiceGroup | None
+    ) -> ContainerNetwork | None:
+        if group is not None:
+            return group.network_of(MAIN_SERVICE, container_id)
+        wiring = Wiring(is_outside=spec.network == "public")
+        return None if self._egress is None else ContainerNetwork(http, container_id, wiring, self._egress)
 
 
 class _ImageGoneError(Exception):

@@ -20,7 +20,13 @@ from benchflow_client.tasks.compose import MAIN_IMAGE
 from benchflow_workers.sandbox.archive import pack
 from benchflow_workers.sandbox.base import SandboxSpec, Upload
 from benchflow_workers.sandbox.docker_build import BuildSource
-from benchflow_workers.sandbox.docker_compose_bodies import attached, main_body, merged, side_body
+from benchflow_workers.sandbox.docker_compose_bodies import (
+    NO_NAME_SERVER,
+    attached,
+    main_body,
+    merged,
+    side_body,
+)
 from benchflow_workers.sandbox.docker_compose_parts import (
     NETWORK,
     VOLUME,
@@ -32,8 +38,11 @@ from benchflow_workers.sandbox.docker_compose_plugin import Wanted, check_plugin
 from benchflow_workers.sandbox.docker_compose_start import Starter, engine_errors, read_logs
 from benchflow_workers.sandbox.docker_http import EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import DockerImages, ReadyImage
+from benchflow_workers.sandbox.docker_network import ContainerNetwork, Wiring
+from benchflow_workers.sandbox.docker_outside import Outside, name_servers, reaching_outside
 from benchflow_workers.sandbox.docker_sandbox import DockerSandbox, place_request, remove_container
 from benchflow_workers.sandbox.finishing import finish
+from benchflow_workers.sandbox.network_egress import EgressOptions
 from benchflow_workers.sandbox.services_spec import ServicesSpec
 
 _DEFAULT: Final = "default"
@@ -53,10 +62,17 @@ class ServiceGroup:
         images: Brings images to this host.
         spec: What the rollout asks for; `services` is set.
         labels: On everything that is made.
+        egress: How listed names are reached; None = networks cannot change here.
     """
 
     def __init__(
-        self, http: EngineHttp, images: DockerImages, spec: SandboxSpec, labels: Mapping[str, str]
+        self,
+        http: EngineHttp,
+        images: DockerImages,
+        spec: SandboxSpec,
+        labels: Mapping[str, str],
+        *,
+        egress: EgressOptions | None,
     ) -> None:
         if spec.services is None:
             raise TypeError("a sandbox without services has no group")
@@ -69,6 +85,8 @@ class ServiceGroup:
         self._networks: dict[str, str] = {}
         self._volumes: dict[str, str] = {}
         self._starter = Starter(http, spec)
+        self._egress = egress
+        self._outside = self._way_outside() if spec.has_changing_network and egress is not None else None
         self.sandboxes: dict[str, DockerSandbox] = {}
 
     async def prepare(self) -> ReadyImage:
@@ -90,7 +108,10 @@ class ServiceGroup:
     def main_changes(self) -> dict[str, Any]:
         """Return what differs in the agent's container from that of a task without services."""
         service = self._services.compose.main
-        body = merged(main_body(service), attached(self._names(MAIN_SERVICE), is_cut=self._is_cut))
+        body = merged(
+            main_body(service),
+            attached(self._names(MAIN_SERVICE), name_servers=self._name_servers(MAIN_SERVICE)),
+        )
         return merged(body, {"HostConfig": {"Mounts": self._mounts(service)}})
 
     async def start_before_main(self) -> None:
@@ -105,6 +126,33 @@ class ServiceGroup:
         self._starter.add(MAIN_SERVICE, main.id)
         await self._start(before=False)
         await self._starter.until_ready()
+
+    def network_of(self, name: str, container_id: str) -> ContainerNetwork | None:
+        """Return the network of a service's container; None = the worker cannot reach into it."""
+        if self._egress is None:
+            return None
+        way = self._outside if self._outside is not None and name in self._outside.services else None
+        wiring = Wiring(
+            outside="" if way is None else way.network,
+            is_outside=self._outside is None and not self._is_cut if way is None else way.is_open,
+            inner=len(self._network_names(name)),
+            may_end=name != MAIN_SERVICE,
+        )
+        return ContainerNetwork(self._http, container_id, wiring, self._egress)
+
+    async def connect_outside(self, name: str, container_id: str) -> None:
+        """Put a container that is not started yet on the network that leads outside, where it starts on it."""
+        if self._outside is None or not self._outside.is_open or name not in self._outside.services:
+            return
+        path = f"/networks/{self._outside.network}/connect"
+        await self._http.call(Request("POST", path, body={"Container": container_id}))
+
+    def switched(self, main: DockerSandbox) -> dict[str, DockerSandbox] | None:
+        """Return the services whose network changes, by name; None = none can here."""
+        if self._outside is None:
+            return None
+        boxes = {MAIN_SERVICE: main, **self.sandboxes}
+        return {name: box for name, box in boxes.items() if name in self._outside.services}
 
     async def place_files(self, service: str, container_id: str) -> None:
         """Place the single files of the task that a service is given."""
@@ -122,14 +170,25 @@ class ServiceGroup:
     async def remove(self) -> None:
         """Remove everything; safe to call twice."""
         await asyncio.gather(*(box.close() for box in self.sandboxes.values()))
+        outside = () if self._outside is None else (self._outside.network,)
         await asyncio.gather(
-            *(remove_part(self._http, f"{NETWORK}{item}") for item in self._networks.values()),
+            *(remove_part(self._http, f"{NETWORK}{item}") for item in (*self._networks.values(), *outside)),
             *(remove_part(self._http, f"{VOLUME}{item}") for item in self._volumes.values()),
         )
 
     @property
     def _is_cut(self) -> bool:
         return self._spec.network != "public"
+
+    def _name_servers(self, name: str) -> Sequence[str] | None:
+        """Return whom the engine asks for names outside, where it must not be whom it likes."""
+        if self._outside is None:
+            return (NO_NAME_SERVER,) if self._is_cut else None
+        return name_servers() if name in self._outside.services else (NO_NAME_SERVER,)
+
+    def _way_outside(self) -> Outside:
+        services = reaching_outside(self._services.compose)
+        return Outside(self._named("out"), services, is_open=not self._is_cut)
 
     async def _start(self, *, before: bool) -> None:
         order = self._services.compose.order
@@ -176,9 +235,13 @@ class ServiceGroup:
         used = dict.fromkeys(name for service in compose.services for name in self._network_names(service))
         for name in used:
             declared = compose.networks.get(name)
-            is_internal = self._is_cut or (declared is not None and declared.internal)
+            is_internal = (
+                self._is_cut or self._outside is not None or (declared is not None and declared.internal)
+            )
             self._networks[name] = self._named(f"n{len(self._networks)}")
             await make_network(self._http, self._networks[name], self._labels, is_internal=is_internal)
+        if self._outside is not None:
+            await make_network(self._http, self._outside.network, self._labels, is_internal=False)
 
     def _network_names(self, name: str) -> Sequence[str]:
         service = self._services.compose.services[name]
@@ -262,13 +325,15 @@ class ServiceGroup:
             labels={**self._labels, "bf.service": name},
             pids=self._spec.pids,
         )
-        body = merged(body, attached(self._names(name), is_cut=self._is_cut))
+        body = merged(body, attached(self._names(name), name_servers=self._name_servers(name)))
         body = merged(body, {"HostConfig": {"Mounts": self._mounts(service)}})
         container_id = await self._create(name, body)
         workdir = service.working_dir or image.workdir or "/"
-        self.sandboxes[name] = DockerSandbox(self._http, container_id, workdir)
+        network = self.network_of(name, container_id)
+        self.sandboxes[name] = DockerSandbox(self._http, container_id, workdir, network=network)
         self._starter.add(name, container_id)
         await self._join(name, container_id)
+        await self.connect_outside(name, container_id)
         await self.place_files(name, container_id)
 
     def maker(self, name: str) -> Maker | None:

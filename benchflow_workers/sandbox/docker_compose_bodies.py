@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from benchflow_client.schema.compose import HealthCheck, Service
@@ -93,19 +93,21 @@ def merged(body: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return {**body, **changes, "HostConfig": host}
 
 
-def attached(networks: Mapping[str, Iterable[str]], *, is_cut: bool) -> dict[str, Any]:
+def attached(networks: Mapping[str, Iterable[str]], *, name_servers: Sequence[str] | None) -> dict[str, Any]:
     """Return a container's first network with its names there; the engine takes one at creation.
 
     Args:
         networks: The names of the service on each network, by the network's id; none = no network at all.
-        is_cut: Nothing outside may be reached: not by names, and not by packets made by hand.
+        name_servers: Whom the engine asks for names that are none of the services', where what is
+            reached outside is restricted; packets cannot be made by hand then. None = it is not.
     """
     if not networks:
         return {"HostConfig": {"NetworkMode": "none"}}
     first = next(iter(networks))
     host: dict[str, Any] = {"NetworkMode": first}
-    if is_cut:
-        host |= {"Dns": [NO_NAME_SERVER], "DnsOptions": list(_SHORT_WAIT), "CapDrop": ["NET_RAW"]}
+    if name_servers is not None:
+        host |= {"Dns": list(name_servers), "CapDrop": ["NET_RAW"]}
+        host |= {"DnsOptions": list(_SHORT_WAIT)} if NO_NAME_SERVER in name_servers else {}
     return {
         "HostConfig": host,
         "NetworkingConfig": {"EndpointsConfig": {first: {"Aliases": list(networks[first])}}},

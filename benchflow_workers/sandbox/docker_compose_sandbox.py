@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 from benchflow_client.errors import SandboxError
+from benchflow_client.schema.compose import MAIN_SERVICE
 from benchflow_workers.sandbox.base import Command, Completed, Sandbox, Upload
 from benchflow_workers.sandbox.docker_compose import ServiceGroup
 from benchflow_workers.sandbox.docker_http import EngineError
+from benchflow_workers.sandbox.docker_outside import tell_about_names
 from benchflow_workers.sandbox.docker_sandbox import DockerSandbox
 from benchflow_workers.sandbox.finishing import finish
 from benchflow_workers.sandbox.listener import Door, Target
+from benchflow_workers.sandbox.network import NetworkPolicy, not_enforced
 from benchflow_workers.sandbox.process import Process
 
 
@@ -42,6 +46,32 @@ class ComposedSandbox:
     async def open_door(self, port: int, target: Target) -> Door:
         """Listen on the loopback of the agent's container; see `ListensInside`."""
         return await self._main.open_door(port, target)
+
+    async def set_network(self, policy: NetworkPolicy) -> str:
+        """Change what every process of every service reaches outside; see `NetworkSwitch`.
+
+        They go on reaching one another by name. The certificate is the agent's container's; a
+        side service cannot be told of one.
+        """
+        switched = self._group.switched(self._main)
+        if switched is None:
+            raise not_enforced(policy, "the services of this task keep the network they were started with")
+        work = [box.set_network(policy) for box in switched.values()]
+        done = dict(zip(switched, await asyncio.gather(*work, return_exceptions=True), strict=True))
+        for error in done.values():
+            if isinstance(error, BaseException):
+                raise error
+        await asyncio.gather(*(tell_about_names(box, policy) for box in switched.values()))
+        return str(done.get(MAIN_SERVICE, ""))
+
+    def take_refusals(self) -> tuple[dict[str, Any], ...]:
+        """Return what the networks of all services refused since the last time; see `KeepsRefusals`."""
+        boxes = (self._group.switched(self._main) or {}).items()
+        return tuple(
+            line if name == MAIN_SERVICE else {**line, "service": name}
+            for name, box in boxes
+            for line in box.take_refusals()
+        )
 
     async def exec(self, command: Command) -> Completed:
         """Run a command in the agent's container; see the protocol."""

@@ -96,9 +96,8 @@ class PhaseNetworks:
 
     @property
     def at_start(self) -> NetworkMode:
-        """The network a sandbox is opened with: cut only where every phase has none."""
-        modes = {self.setup.mode, self.agent.mode, self.verifier.mode}
-        return "no-network" if modes == {"no-network"} else "public"
+        """The network a sandbox is opened with: what its services may use before set-up begins."""
+        return "no-network" if self.setup.mode == "no-network" else "public"
 
     @property
     def is_constant(self) -> bool:

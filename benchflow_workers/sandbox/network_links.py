@@ -24,14 +24,14 @@ from benchflow_workers.sandbox.holder import kernel
 
 T = TypeVar("T")
 
-_NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE, _ERROR = 16, 17, 20, 24, 2
+_NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE, _DELROUTE, _ERROR = 16, 17, 20, 24, 25, 2
 _REQUEST, _ACK, _EXCLUSIVE, _CREATE = 1, 4, 0x200, 0x400
 _IFLA_NAME, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 3, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_OIF, _RTA_GATEWAY = 4, 5
 _TABLE_MAIN, _PROTOCOL_BOOT = 254, 3
-_SCOPE_UNIVERSE, _SCOPE_HOST = 0, 254
+_SCOPE_UNIVERSE, _SCOPE_HOST, _SCOPE_NOWHERE = 0, 254, 255
 _UNICAST, _LOCAL = 1, 2
 _IFF_UP = 1
 _LOOPBACK = 1  # index of `lo` in every namespace
@@ -127,6 +127,23 @@ def listen_in(namespace: int, port: int) -> socket.socket:
         return socket.create_server((_LOCALHOST, port), backlog=_BACKLOG)
 
     return _in_a_thread(listen)
+
+
+def drop_default_routes(namespace: int) -> None:
+    """Remove every default route of IP version 4 from a namespace; one without any is fine.
+
+    Raises:
+        OSError: This process may not.
+    """
+
+    def drop() -> None:
+        kernel.enter_network(namespace)
+        head = (socket.AF_INET, 0, 0, 0, _TABLE_MAIN, 0, _SCOPE_NOWHERE, 0)
+        with contextlib.closing(_netlink()) as control, contextlib.suppress(ProcessLookupError):
+            while True:
+                _ask(control, _DELROUTE, struct.pack("=8BI", *head, 0))
+
+    _in_a_thread(drop)
 
 
 def problem() -> str:

@@ -159,12 +159,13 @@ async def test_agent_is_not_started_where_its_network_cannot_be_restricted(
 ) -> None:
     toml = '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["web.example"]\n'
 
-    rollout, saw = await seen_in(world_of(toml, tmp_path), Unable(provider))
+    world = world_of(toml, tmp_path)
+    rollout, saw = await seen_in(world, Unable(provider))
 
     assert [failure.code for failure in rollout.failures] == ["sandbox.network_not_enforced"]
     assert rollout.rewards is None
     assert saw == {}
-    assert await provider.list({"bf.fleet": "tests"}) == []
+    assert await provider.list({"bf.job": world.plan.job}) == []
 
 
 async def test_network_that_the_host_cannot_restrict_is_told_before_anything_starts(

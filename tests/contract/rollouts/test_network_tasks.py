@@ -120,3 +120,15 @@ async def test_denylist_blocks_pages_of_a_host_in_plain_and_inside_tls(
         {"host": "web.example", "url": "https://web.example/answers", "rule": "denied-url"},
     ]
     assert not any("answers" in path for path in web.asked)
+
+
+@pytest.mark.docker
+async def test_service_of_a_task_keeps_to_the_list_of_its_agent(web: WebServer, tmp_path: Path) -> None:
+    provider = DockerSandboxes(DockerOptions(tmp_path / "state", egress=web.egress))
+
+    done = await ran(TASKS / "network-services", provider, tmp_path)
+
+    assert done.rollout.rewards == {"reward": 1.0}, done.rollout
+    refused = {"host": "other.example", "port": 53, "rule": "dns-not-allowlisted"}
+    assert {**refused, "service": "store"} in done.refused()
+    assert refused in done.refused()
