@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from benchflow_client.report.blocks import Column, Line, Report, Row, Table
+from benchflow_client.schema.loop import SINGLE_SHOT
 from benchflow_client.wording import NONE, flag, money, name_some, plural, ratio, span, tokens
 
 if TYPE_CHECKING:  # the records are only read here, and pydantic is the slow part of starting
@@ -102,6 +103,10 @@ def _settings(plan: Plan) -> Iterator[str]:
     if own:
         yield "agent " + " / ".join(f"{seconds:g} s" for seconds in sorted(filter(None, own)))
     yield "network as each task says"
+    if spec.loop != SINGLE_SHOT:
+        yield f"loop {spec.loop}"
+    if spec.user is not None:
+        yield f"user {spec.user}"
     if spec.sandbox_user == "root":
         yield "agent runs as root: tests are not protected"
     if spec.limit or spec.include or spec.exclude:

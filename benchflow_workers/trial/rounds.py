@@ -167,11 +167,14 @@ async def _asked(question: Callable[[], object]) -> Any:
 
     Runs in a thread, since a user may wait for somebody; a coroutine is waited for here.
     """
-    async with Boundary() as asking, asyncio.timeout(USER_TIMEOUT_S):
+    clock = asyncio.timeout(USER_TIMEOUT_S)
+    async with Boundary() as asking, clock:
         answer = await asyncio.to_thread(question)
         return await answer if inspect.isawaitable(answer) else answer
-    assert asking.failure is not None  # only then the block is left without an answer
-    raise TrialError("user.failed", f"The user could not go on: {asking.failure.message or 'too slow'}")
+    if clock.expired():
+        raise TrialError("user.failed", f"The user did not answer within {USER_TIMEOUT_S:g} s.")
+    reason = "" if asking.failure is None else asking.failure.message
+    raise TrialError("user.failed", f"The user could not go on: {reason}", hint="See the worker's log.")
 
 
 async def _begin(talk: Talk) -> int:

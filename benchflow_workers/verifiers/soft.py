@@ -8,6 +8,7 @@ a program then does as root, no later step undoes.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,9 @@ from benchflow_workers.verifiers.task_tests import TaskTests, find_tests
 __all__ = ["check_softly"]
 
 ROOT_ONLY: Final = 0o700
+
+LATENESS_LIMIT_S: Final = 30.0
+"""How long after its deadline a sandbox may still answer before its channel counts as dead."""
 
 COVER: Final = f"""
 rm -rf "$1" && {{ [ ! -L /tests ] || rm -f /tests; }} || exit 97
@@ -59,8 +63,8 @@ async def _run(sandbox: Sandbox, context: VerifyContext, tests: TaskTests, use: 
         script=tests.script,
     )
     program = PRELUDE + TRUSTED + soft_program(context.task.config.verifier)
-    hardened = await sandbox.exec(
-        Command(arguments.argv(program), timeout_s=context.setup_timeout_s, workdir="/")
+    hardened = await _exec(
+        sandbox, Command(arguments.argv(program), timeout_s=context.setup_timeout_s, workdir="/")
     )
     step = read_receipts(hardened).failed_step
     if step or hardened.timed_out or hardened.exit_code != 0:
@@ -72,20 +76,31 @@ async def _run(sandbox: Sandbox, context: VerifyContext, tests: TaskTests, use: 
         for upload in tests.uploads()
     ])
     env = verifier_environment(context.task, sandbox.workdir, context.env, use.plugins)
-    return await sandbox.exec(
-        Command(arguments.argv(test_program()), timeout_s=context.timeout_s, env=env, workdir="/")
+    return await _exec(
+        sandbox, Command(arguments.argv(test_program()), timeout_s=context.timeout_s, env=env, workdir="/")
     )
 
 
 async def _cover(sandbox: Sandbox, context: VerifyContext, tests: TaskTests) -> None:
     """Remove the tests and their output: nobody may go on with them in place."""
     argv = ("sh", "-c", COVER, "benchflow-cover", tests.target)
-    command = Command(argv, timeout_s=context.setup_timeout_s, workdir="/")
-    done = await sandbox.exec(command)
+    done = await _exec(sandbox, Command(argv, timeout_s=context.setup_timeout_s, workdir="/"))
     if done.exit_code != 0 or done.timed_out:
         raise _unfit(
             context, f"the tests could not be removed again.\n{tail_text(done.stderr, limit_chars=500)}"
         )
+
+
+async def _exec(sandbox: Sandbox, command: Command) -> Completed:
+    """Run a command; a sandbox that does not even report its deadline is lost."""
+    try:
+        async with asyncio.timeout(command.timeout_s + LATENESS_LIMIT_S):
+            return await sandbox.exec(command)
+    except TimeoutError as error:
+        raise VerifierError(
+            "verifier.sandbox_lost",
+            f"The sandbox did not answer within {command.timeout_s + LATENESS_LIMIT_S:g} s while the tests looked on.",
+        ) from error
 
 
 def _unfit(context: VerifyContext, reason: str) -> VerifierError:

@@ -84,6 +84,16 @@ def test_plan_names_every_setting_that_changes_a_score():
     ]
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [({"loop": "self-review:k=2"}, "loop self-review:k=2"), ({"user": "patient"}, "user patient")],
+)
+def test_plan_names_who_talks_to_the_agent(spec, told):
+    lines = texts(plan_report(make_plan(**spec), fleet=""))
+
+    assert lines[1] == f"settings that change a score: timeouts x1.0, network as each task says, {told}"
+
+
 def test_summary_has_a_row_per_agent_with_its_interval():
     receipts = [receipt(n, "passed", 1.0) if n % 2 == 0 else receipt(n, "failed", 0.0) for n in range(24)]
 
