@@ -66,16 +66,20 @@ _lock = threading.Lock()
 _context: WorkerContext | None = None
 
 
-def context() -> WorkerContext:
+def context(*, env_file: Path | None = None) -> WorkerContext:
     """Return this process's context, made on first use.
 
+    Args:
+        env_file: Where trials find variables that this process does not have; None = nowhere. For
+            processes that run trials: a broken file must not keep others from looking at the fleet.
+
     Raises:
-        WorkerError: A setting is missing or wrong.
+        WorkerError: A setting is missing or wrong, or the file is.
     """
     global _context
     with _lock:
         if _context is None:
-            _context = compose(worker_settings.process_environ())
+            _context = compose(worker_settings.process_environ(), env_file=env_file)
         return _context
 
 
@@ -105,12 +109,17 @@ def fleet_addresses(environ: dict[str, str]) -> Addresses:
     return at
 
 
-def compose(environ: dict[str, str]) -> WorkerContext:
+def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerContext:
     """Return a worker put together as its variables say; nothing is sent to the broker yet.
 
+    Args:
+        environ: Its variables: settings, and what names in specs and tasks refer to.
+        env_file: More of the latter; None = no more.
+
     Raises:
-        WorkerError: A setting is missing or wrong.
+        WorkerError: A setting is missing or wrong, or the file is.
     """
+    variables = environ if env_file is None else worker_settings.with_env_file(environ, env_file)
     client, worker = client_settings.load(environ), worker_settings.load(environ)
     at = fleet_addresses(environ)
     store = configured_store(client, _store_url(client))
@@ -124,7 +133,7 @@ def compose(environ: dict[str, str]) -> WorkerContext:
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
     parts = Parts(
-        bundles, sandboxes.get, agent_of, verifier_of, environ, fleet, _locks(client.state_dir),
+        bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, _locks(client.state_dir),
         capacity=Capacity(gpus=worker.gpu_ids()), metering=Metering(worker.prices), scratch=scratch,
     )  # fmt: skip
     return WorkerContext(

@@ -13,6 +13,10 @@ from pydantic import Field, ValidationError, field_validator
 from benchflow_client.errors import WorkerError
 from benchflow_client.schema.base import Record
 from benchflow_client.settings import PREFIX
+from benchflow_client.tasks.env_file import EnvLineError, read_env_lines
+
+ENV_FILE = Path(".env")
+"""File in the worker's working directory with variables that names in specs and tasks refer to too."""
 
 _GPU = re.compile(r"\d{1,3}|(GPU|MIG)-[0-9A-Za-z/-]+")
 """A device as `nvidia-smi -L` names it: by number or UUID."""
@@ -50,8 +54,8 @@ class WorkerSettings(Record):
     )
     gpus: str = Field(
         default="",
-        description="GPUs its containers may be given, one trial each: numbers or UUIDs of `nvidia-smi -L`, several "
-        "separated by commas. No other worker may have the same.",
+        description="GPUs its containers may be given, each to one trial at a time: numbers or UUIDs of "
+        "`nvidia-smi -L`, several separated by commas. No other worker may have the same.",
     )
     gpu_types: str = Field(
         default="",
@@ -144,6 +148,31 @@ def load(environ: Mapping[str, str]) -> WorkerSettings:
         raise WorkerError(
             f"{name} is not valid: {first['msg']}.", hint=f"Correct or unset {name}."
         ) from error
+
+
+def with_env_file(environ: Mapping[str, str], file: Path) -> dict[str, str]:
+    """Return variables with those of a `.env` file, where it exists; the first ones win.
+
+    Raises:
+        WorkerError: It cannot be read, or a line of it is wrong: says which, and quotes nothing.
+    """
+    place = file
+    try:
+        place = file.absolute()
+        own = read_env_lines(place.read_text(encoding="utf-8"), environ.get) if place.is_file() else {}
+    except FileNotFoundError:  # so is the working directory of a process that outlives it
+        own = {}
+    except EnvLineError as error:
+        raise WorkerError(
+            f"{place}, line {error.number}: {error}.", hint="Correct the line, or start the worker elsewhere."
+        ) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise WorkerError(
+            f"{place} cannot be read: {why}.",
+            hint="Correct or remove the file, or start the worker elsewhere.",
+        ) from None
+    return {**own, **environ}
 
 
 def process_environ() -> dict[str, str]:

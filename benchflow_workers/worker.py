@@ -25,6 +25,7 @@ from benchflow_workers.drain import INTERRUPTED, Presence
 from benchflow_workers.host import sandbox_problem
 from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.registry import KINDS
+from benchflow_workers.settings import ENV_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def serve(options: WorkerOptions) -> int:
         BrokerError: The broker cannot be reached at the start.
     """
     configure_logging(options.log_level)
-    here = context()
+    here = context(env_file=ENV_FILE)
     _check_broker(here)
     queues, sandboxes = served_queues(options.queues, here)
     here.capacity.limit(cpus=options.cpus, memory_mb=options.memory_mb)

@@ -121,7 +121,9 @@ class WorkerFleet:
     def is_healthy(self) -> bool:
         """Return whether the health check of this host finds a worker that can take work."""
         argv = [sys.executable, "-m", "benchflow_workers", "worker", "--health"]
-        done = subprocess.run(argv, env=self.environ, capture_output=True, timeout=START_S, check=False)
+        done = subprocess.run(
+            argv, env=self.environ, cwd=self.folder, capture_output=True, timeout=START_S, check=False
+        )
         return done.returncode == 0
 
     def refused(self, *, queues: str = f"{QUEUE},control", **variables: str) -> tuple[int, str]:

@@ -120,11 +120,17 @@ def read_env_file(text: str, lookup: Lookup) -> dict[str, str]:
 
     for line in text.lstrip("\ufeff").splitlines():
         if (match := _LINE.fullmatch(line)) is not None:
-            found[match[1]] = _env_value(match[2].strip(), known)
+            found[match[1]] = env_value(match[2].strip(), known)
     return found
 
 
-def _env_value(text: str, lookup: Lookup) -> str:
+def env_value(text: str, lookup: Lookup) -> str:
+    """Return the value of a variable as it stands in a `.env` file.
+
+    Raises:
+        VariableError: As `fill_in`; in single quotes nothing is filled in.
+        TemplateError: Likewise.
+    """
     if text[:1] == "'" and (end := text.find("'", 1)) > 0:
         return text[1:end]
     if quoted := re.match(r'"((?:[^"\\]|\\.)*)"', text):

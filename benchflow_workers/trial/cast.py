@@ -27,7 +27,7 @@ from benchflow_workers.trial.networks import network_variables
 from benchflow_workers.trial.records import Attempt, Prepared
 from benchflow_workers.trial.session import Session
 from benchflow_workers.trial.talk import Talk
-from benchflow_workers.trial.variables import resolve_templates, secret_values
+from benchflow_workers.trial.variables import resolve_templates, secret_references, secret_values
 from benchflow_workers.users.base import User
 from benchflow_workers.users.document import DocumentUser
 from benchflow_workers.users.loops import loop_user
@@ -163,7 +163,8 @@ class _Cast:
     def player(self, name: str, role: Role) -> Session:
         """Return a session of a role that has no turns yet."""
         own = resolve_templates(role.env, self._environ, place=f"agents.roles.{name}.env")
-        self.secrets |= secret_values(own, by_reference=(), environ=self._environ)
+        referred = tuple(secret_references(role.env))
+        self.secrets |= secret_values(own, by_reference=referred, environ=self._environ)
         planned, job = self._attempt.trial.agent, self._whole.agent_context
         is_job = is_played_by_job(role, planned.spec)
         spec = _as_role(planned.spec if is_job else AgentSpec.model_validate(role.agent), role)

@@ -8,6 +8,7 @@ from benchflow_client.catalog.providers import find_route
 from benchflow_client.errors import AgentError, UsageError
 from benchflow_client.schema.job import JobSpec
 from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.trial.variables import NOT_SET
 
 __all__ = ["allowance_of", "target_of"]
 
@@ -48,6 +49,6 @@ def allowance_of(spec: JobSpec) -> Allowance:
 def _missing(model: str, name: str) -> AgentError:
     return AgentError(
         "agent.env_missing",
-        f"Model {model!r} needs the variable {name}, which is not set on this worker.",
-        hint=f"Set {name} in the worker's environment and start it again; it does not enter the sandbox.",
+        f"Model {model!r} needs the variable {name}, {NOT_SET}.",
+        hint=f"Set {name} in one of the two and start the worker again; it does not enter the sandbox.",
     )

@@ -27,7 +27,7 @@ from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.carry import Load, Route, deliver, measure, outside_writes, overload, pick_up
 from benchflow_workers.trial.networks import networks_of
 from benchflow_workers.trial.records import Handover, Prepared, Rollout, Separate, TaskFolder
-from benchflow_workers.trial.variables import resolve_templates, secret_values
+from benchflow_workers.trial.variables import resolve_templates, secret_references, secret_values
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 
 __all__ = [
@@ -69,7 +69,9 @@ def with_separate(prepared: Prepared, spec: JobSpec, environ: Mapping[str, str])
     env, secrets = prepared.sandbox.env, prepared.secrets
     if config.verifier.sandbox is not None:
         env = resolve_templates(table.env, environ, place="verifier.environment.env")
-        secrets = secrets | secret_values(env, by_reference=(), environ=environ)
+        secrets = secrets | secret_values(
+            env, by_reference=tuple(secret_references(table.env)), environ=environ
+        )
     image = _image(prepared.folder)
     first = prepared.sandbox
     sandbox = replace(

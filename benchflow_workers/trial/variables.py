@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchflow_client.errors import AgentError
-from benchflow_client.schema.task import SetupCommand, Task
+from benchflow_client.schema.task import SetupCommand, Task, TaskConfig
 from benchflow_workers.agents.tools import MCP_CONFIG, MCP_CONFIG_PATH, server_entry
 
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 _SECRET_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|COOKIE|AUTH|BEARER|SESSION", re.IGNORECASE
 )
+
+NOT_SET = "which is set neither in this worker's environment nor in .env of its working directory"
+"""What is said of a variable that has no value here."""
+
 MIN_SECRET_CHARS = 6
 """A shorter value is not looked for in outputs: it would match ordinary text."""
 
@@ -67,8 +71,20 @@ def resolve_variables(task: Task, agent_env: tuple[str, ...], environ: Mapping[s
     if servers:
         agent = {MCP_CONFIG: MCP_CONFIG_PATH, **agent}
     tables = (sandbox, oracle, verifier, agent, *setup, *of_servers)
-    secrets = secret_values(*tables, by_reference=(*agent_env, *services), environ=environ)
+    secrets = secret_values(
+        *tables, by_reference=(*agent_env, *services, *_referred(config)), environ=environ
+    )
     return Variables(sandbox, agent, oracle, verifier, setup, services, servers, secrets)
+
+
+def _referred(config: TaskConfig) -> Iterator[str]:
+    """Yield the secrets of this worker that a task refers to, whatever it calls them itself."""
+    sandbox = config.sandbox
+    yield from secret_references(sandbox.env, config.oracle.env, config.verifier.env)
+    yield from secret_references(*(command.env for command in sandbox.setup_commands))
+    yield from secret_references(
+        *(table for server in sandbox.mcp_servers for table in (server.env, server.headers))
+    )
 
 
 def _resolve_setup(
@@ -129,8 +145,8 @@ def resolve_agent_env(items: tuple[str, ...], environ: Mapping[str, str]) -> dic
         if not separator and name not in environ:
             raise AgentError(
                 "agent.env_missing",
-                f"The agent needs the variable {name}, which is not set on this worker.",
-                hint=f"Set {name} in the worker's environment and start it again.",
+                f"The agent needs the variable {name}, {NOT_SET}.",
+                hint=f"Set {name} in one of the two and start the worker again.",
             )
         resolved[name] = value if separator else environ[name]
     return resolved
@@ -151,6 +167,14 @@ def secret_values(
     return frozenset(value for value in named | referred if len(value) >= MIN_SECRET_CHARS)
 
 
+def secret_references(*tables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the variables of this worker with the name of a secret that templates of these tables refer to."""
+    for table in tables:
+        for match in filter(None, map(_TEMPLATE.fullmatch, table.values())):
+            if _SECRET_NAME.search(match[1]):
+                yield match[1]
+
+
 def _resolve(name: str, value: str, environ: Mapping[str, str], place: str) -> str:
     match = _TEMPLATE.fullmatch(value)
     if match is None:
@@ -160,7 +184,8 @@ def _resolve(name: str, value: str, environ: Mapping[str, str], place: str) -> s
     if found is None:
         raise AgentError(
             "agent.env_missing",
-            f"{place}.{name} needs the variable {variable}, which is not set on this worker.",
-            hint=f"Set {variable} in the worker's environment, or give a default: ${{{variable}:-value}}.",
+            f"{place}.{name} needs the variable {variable}, {NOT_SET}.",
+            hint=f"Set {variable} in one of the two and start the worker again, or give a default: "
+            f"${{{variable}:-value}}.",
         )
     return found

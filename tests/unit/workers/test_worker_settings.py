@@ -62,7 +62,10 @@ def test_unpacked_images_are_pairs_of_name_and_folder() -> None:
 
 
 def test_gpus_are_numbers_or_uuids_and_their_type_has_one_or_more_names() -> None:
-    settings = load({"BENCHFLOW_GPUS": "0, 12,GPU-8f6d-01,MIG-ab/3/0", "BENCHFLOW_GPU_TYPES": "H100, H100-SXM"})
+    settings = load({
+        "BENCHFLOW_GPUS": "0, 12,GPU-8f6d-01,MIG-ab/3/0",
+        "BENCHFLOW_GPU_TYPES": "H100, H100-SXM",
+    })
 
     assert settings.gpu_ids() == ("0", "12", "GPU-8f6d-01", "MIG-ab/3/0")
     assert settings.gpu_type_names() == ("H100", "H100-SXM")
