@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchflow_workers.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
+from benchflow_workers.sandbox.base import Command, Completed, Sandbox, SandboxProvider, SandboxSpec
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.carry import Load, Route, measure, overload
+from benchflow_workers.verifiers import script
 from tests.rollouts import Ran, Rollouts
 from tests.worlds import write_task
 
@@ -38,6 +40,39 @@ class Watched:
         beside = await self._inner.list({"bf.job": spec.labels["bf.job"]})
         self.opened.append((spec.labels["bf.trial"], spec.name[-2:], len(beside)))
         return await self._inner.open(spec)
+
+
+class Wedged:
+    """A sandbox whose channel says nothing to the first command of the tests."""
+
+    def __init__(self, inner: Sandbox) -> None:
+        self._inner = inner
+        self.verifications = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def exec(self, command: Command) -> Completed:
+        if "benchflow-verify" in command.argv:
+            self.verifications += 1
+            if self.verifications == 1:
+                await asyncio.Event().wait()
+        return await self._inner.exec(command)
+
+
+class WedgesApart(Watched):
+    """A provider whose sandboxes of the tests' own are wedged."""
+
+    def __init__(self, inner: SandboxProvider) -> None:
+        super().__init__(inner)
+        self.wedged: list[Wedged] = []
+
+    async def open(self, spec: SandboxSpec) -> Any:
+        sandbox = await super().open(spec)
+        if not spec.name.endswith("-v"):
+            return sandbox
+        self.wedged.append(Wedged(sandbox))
+        return self.wedged[-1]
 
 
 @pytest.fixture
@@ -180,6 +215,21 @@ async def test_image_that_cannot_be_built_is_the_verifiers_failure_and_no_verdic
     assert failure.message.startswith("separate verifier: ")
     assert (ran.result.reward, ran.result.verifier_error_category) == (None, "verifier_infra")
     assert record(ran)["status"] == "sandbox_failed"
+
+
+async def test_dead_channel_is_tried_once_more_without_another_sandbox_or_the_agent(
+    provider: SandboxProvider, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "LATENESS_LIMIT_S", 1.0)
+    wedging: Any = WedgesApart(provider)
+    files = {"solution/solve.sh": "#!/bin/sh\necho ran >> runs\n"}
+    test = '[ "$(cat runs)" != ran ] || echo 1 > /logs/verifier/reward.txt'
+    folder = task(tmp_path, test, toml=f"{SEPARATE}timeout_sec = 4\n", **files)
+
+    ran = await Rollouts(wedging, kind, tmp_path).run(folder)
+
+    assert ran.result.reward == 1.0, ran.said()
+    assert [sandbox.verifications for sandbox in wedging.wedged] == [3]
 
 
 async def test_larger_of_the_two_sandboxes_is_what_the_worker_must_have_room_for(
