@@ -11,6 +11,7 @@ from pathlib import Path
 from benchflow_client.catalog.agents import find_agent
 from benchflow_client.catalog.sandboxes import SANDBOXES
 from benchflow_client.errors import JobSpecError, TaskError
+from benchflow_client.plan.playing import unplayable
 from benchflow_client.plan.retry import Choice
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
@@ -22,7 +23,6 @@ from benchflow_client.tasks.bundle import digest_of
 from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, is_selected, select
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.manifest import manifest_text
-from benchflow_client.tasks.playing import unplayable
 from benchflow_client.tasks.separate import as_run
 from benchflow_client.tasks.source import resolve
 

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchflow_client.catalog.agents import find_agent
-from benchflow_client.errors import UnknownAgentError
-from benchflow_client.schema.agent import AgentSpec
-from benchflow_client.schema.scenes import Part, PromptParts, Role, Scene, TaskDocument
+from benchflow_client.schema.scenes import Part, PromptParts, Scene, TaskDocument
 from benchflow_client.schema.task import Task
 
 __all__ = [
@@ -17,7 +14,6 @@ __all__ = [
     "PlannedTurn",
     "composed_prompt",
     "document_of",
-    "is_played_by_job",
     "planned_turns",
     "sessions_of",
     "with_prefix",
@@ -115,13 +111,6 @@ def sessions_of(turns: Sequence[PlannedTurn]) -> tuple[tuple[PlannedTurn, ...], 
     return tuple(tuple(group) for group in groups)
 
 
-def is_played_by_job(role: Role, agent: AgentSpec) -> bool:
-    """Return whether the job's agent plays a role: it is asked for, or is of the name the role asks for."""
-    if role.agent in {JOB_AGENT, agent.name, agent.label, agent.name.rpartition("/")[2]}:
-        return True
-    return not agent.is_script and _known_name(role.agent) == _known_name(agent.name)
-
-
 def _turns(scene: Scene, declared: Sequence[str]) -> list[tuple[str, str]]:
     """Return role and own prompt of each turn of a scene."""
     if scene.turns:
@@ -131,11 +120,3 @@ def _turns(scene: Scene, declared: Sequence[str]) -> list[tuple[str, str]]:
 
 def _key(turn: PlannedTurn) -> tuple[int, str]:
     return turn.scene_number, turn.role
-
-
-def _known_name(name: str) -> str:
-    """Return the name an agent is registered under; a name nobody knows is its own."""
-    try:
-        return find_agent(name).name
-    except UnknownAgentError:
-        return name

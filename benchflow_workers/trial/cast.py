@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchflow_client.errors import TrialError
+from benchflow_client.plan.playing import is_played_by_job, most_rounds, unplayable
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.loop import parse_loop
 from benchflow_client.schema.scenes import Role
 from benchflow_client.schema.task import Task
-from benchflow_client.tasks.playing import most_rounds, unplayable
 from benchflow_client.tasks.scenes import (
     PlannedTurn,
     document_of,
-    is_played_by_job,
     planned_turns,
     sessions_of,
     with_prefix,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchflow_client.plan.playing import most_rounds, unplayable
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.job import JobSpec
-from benchflow_client.tasks.playing import most_rounds, unplayable
 from benchflow_client.tasks.read import read_task
 
 SCRIPT = {"agents/critic.sh": "#!/bin/sh\n"}

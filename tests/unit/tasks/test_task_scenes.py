@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchflow_client.errors import TaskError
+from benchflow_client.plan.playing import is_played_by_job
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.scenes import PromptParts, Role
 from benchflow_client.tasks.lint import lint
 from benchflow_client.tasks.read import read_task
-from benchflow_client.tasks.scenes import composed_prompt, is_played_by_job, planned_turns, sessions_of
+from benchflow_client.tasks.scenes import composed_prompt, planned_turns, sessions_of
 
 PARTS = ("base", "role", "scene", "turn")
 TEXTS = st.dictionaries(

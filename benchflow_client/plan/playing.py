@@ -16,9 +16,9 @@ from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.loop import SINGLE_SHOT, parse_loop
 from benchflow_client.schema.scenes import Role, SimulatedUser, rounds_of_rule
 from benchflow_client.schema.task import Task
-from benchflow_client.tasks.scenes import PlannedTurn, document_of, is_played_by_job, planned_turns
+from benchflow_client.tasks.scenes import JOB_AGENT, PlannedTurn, document_of, planned_turns
 
-__all__ = ["DEFAULT_ROUNDS", "is_control", "most_rounds", "unplayable"]
+__all__ = ["DEFAULT_ROUNDS", "is_control", "is_played_by_job", "most_rounds", "unplayable"]
 
 DEFAULT_ROUNDS: Final = 5
 """Rounds of a user where nobody says how many."""
@@ -60,6 +60,13 @@ def is_control(agent: AgentSpec) -> bool:
         return find_agent(agent.name).is_control
     except UnknownAgentError:
         return False
+
+
+def is_played_by_job(role: Role, agent: AgentSpec) -> bool:
+    """Return whether the job's agent plays a role: it is asked for, or is of the name the role asks for."""
+    if role.agent in {JOB_AGENT, agent.name, agent.label, agent.name.rpartition("/")[2]}:
+        return True
+    return not agent.is_script and _known_name(role.agent) == _known_name(agent.name)
 
 
 def most_rounds(task: Task) -> int:
@@ -167,3 +174,11 @@ def _nudges(task: Task) -> dict[str, Any]:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _known_name(name: str) -> str:
+    """Return the name an agent is registered under; a name nobody knows is its own."""
+    try:
+        return find_agent(name).name
+    except UnknownAgentError:
+        return name
