@@ -46,7 +46,7 @@ def unsupported(
     Args:
         task: The task.
         networks: Network modes the sandbox enforces.
-        has_compose: It runs services beside the main one.
+        has_compose: It runs images as they are, and services beside the main one.
         has_gpus: It has GPUs to give.
         gpu_types: Names of what its GPUs are; None = a host that has the right ones may come.
 
@@ -60,7 +60,7 @@ def unsupported(
         *_gpus(task, gpu_types, has_gpus=has_gpus),
         *_networks(task, networks),
         *_preparation(task),
-        *manifest_reasons(task),
+        *manifest_reasons(task, runs_images=has_compose),
         *_verifier(task),
         *_document(task.document),
     )
@@ -171,6 +171,8 @@ def _verifier(task: Task) -> Iterator[tuple[str, str]]:
         yield "verifier.type", f"{verifier.type!r} is not run by this version; only test-script is"
     yield from separate_reasons(task)
     yield from _service(task, "verifier.service", verifier.service)
+    if task.compose is not None and task.compose.data["services"].get(verifier.service, {}).get("read_only"):
+        yield "verifier.service", f"{verifier.service!r} is read_only, so no tests can be placed in it"
     if verifier.collect:
         yield "verifier.collect", "these commands are not run by this version, and the verdict may need them"
     if verifier.memory.expected_skills:

@@ -106,8 +106,13 @@ def with_manifest(task: Task, asked: str | None) -> Task:
     return task.model_copy(update={"config": config, "manifest": manifest})
 
 
-def manifest_reasons(task: Task) -> Iterator[tuple[str, str]]:
-    """Yield why a task's services cannot be run as its manifest says."""
+def manifest_reasons(task: Task, *, runs_images: bool) -> Iterator[tuple[str, str]]:
+    """Yield why a task's services cannot be run as its manifest says.
+
+    Args:
+        task: The task.
+        runs_images: The sandbox starts an image as it is, with its entry point.
+    """
     declared = _declared(task.document)
     if isinstance(declared, str) and task.manifest is None:
         yield (
@@ -121,10 +126,10 @@ def manifest_reasons(task: Task) -> Iterator[tuple[str, str]]:
         yield "environment.isolation", "every trial has services of its own; only per_task is run"
     if not manifest.keep_alive:
         yield "environment.keep_alive", "services run until the trial ends"
-    if manifest.has_own_entrypoint:
+    if manifest.has_own_entrypoint and not runs_images:
         yield (
             "environment.owns_lifecycle",
-            "the entry point of an image is not run by this version; declare its services",
+            "this sandbox does not run the entry point of an image; declare the services it starts",
         )
 
 

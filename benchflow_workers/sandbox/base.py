@@ -120,6 +120,7 @@ class SandboxSpec:
         pids: Processes at most.
         network: What the sandbox may reach when it is opened: `public` or `no-network`.
         has_changing_network: `set_network` will be called before anything else.
+        keeps_entrypoint: The image's entry point is run, with a command that keeps the sandbox alive.
         env: Variables of every command in it.
         workdir: Workspace; None = the image's own, `/root` where that is `/`.
         uploads: Placed before the first command.
@@ -141,6 +142,7 @@ class SandboxSpec:
     pids: int = 4096
     network: NetworkMode = "public"
     has_changing_network: bool = False
+    keeps_entrypoint: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
     uploads: Sequence[Upload] = ()

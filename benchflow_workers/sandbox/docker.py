@@ -320,9 +320,7 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
     memory_bytes = (spec.memory_mb or 0) << 20
     return {
         "Image": image.id,
-        "Entrypoint": list(KEEPER),
-        "Cmd": [],
-        "User": "0",
+        **_program(spec),
         "Env": [f"{name}={value}" for name, value in spec.env.items()],
         "WorkingDir": workdir,  # made by the engine when the image lacks it
         "Labels": _labels(spec),
@@ -349,6 +347,12 @@ def _gpus(devices: Sequence[str]) -> dict[str, Any]:
         return {}
     request = {"Driver": "nvidia", "DeviceIDs": list(devices), "Capabilities": [["gpu"]]}
     return {"DeviceRequests": [request]}
+
+
+def _program(spec: SandboxSpec) -> dict[str, Any]:
+    if spec.keeps_entrypoint:
+        return {"Cmd": list(KEEPER)}
+    return {"Entrypoint": list(KEEPER), "Cmd": [], "User": "0"}
 
 
 def _labels(spec: SandboxSpec) -> dict[str, str]:

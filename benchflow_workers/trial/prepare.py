@@ -259,6 +259,7 @@ def _sandbox_spec(
     uploads: Sequence[Upload],
 ) -> SandboxSpec:
     table, factor = folder.task.config.sandbox, attempt.plan.spec.timeout_multiplier
+    manifest = folder.task.manifest
     trial = attempt.trial
     return SandboxSpec(
         name=f"bf-{trial.task.slug[:40]}-{short_digest(trial.id, attempt.folder)}",
@@ -279,6 +280,7 @@ def _sandbox_spec(
         storage_mb=table.storage_mb,
         gpus=table.gpus if parts.provider(attempt.plan.sandbox).capabilities.has_gpus else 0,
         network=table.network_mode,
+        keeps_entrypoint=manifest is not None and manifest.has_own_entrypoint,
         env=env,
         workdir=table.workdir,
         uploads=(*_base_uploads(base_prompt(folder.task)), *uploads),

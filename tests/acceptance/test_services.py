@@ -18,7 +18,7 @@ pytestmark = pytest.mark.docker
 
 TASKS = Path(__file__).parents[1] / "assets" / "tasks"
 WAIT_S = 180.0
-IN_SERVICES = ("service-artifacts", "service-setup", "service-verifier")
+IN_SERVICES = ("environment-entrypoint", "service-artifacts", "service-setup", "service-verifier")
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ port = 9001
 IN_YAML = "environment:\n  name: notes\n  services: [{name: notes, command: serve-notes, port: 9001}]\n"
 
 
-def reasons(task) -> tuple[str, ...]:
-    return unsupported(task, networks=frozenset({"public"}), has_compose=True, has_gpus=False)
+def reasons(task, *, has_compose=True) -> tuple[str, ...]:
+    return unsupported(task, networks=frozenset({"public"}), has_compose=has_compose, has_gpus=False)
 
 
 def document(manifest: str) -> str:
@@ -109,10 +109,15 @@ def test_what_is_not_honoured_is_a_reason(make_task, make_document):
     })
     version = make_document(document("env0@prod"), name="by-version")
 
-    assert reasons(read_task(persistent)) == (
+    lasting = (
         "environment.isolation: every trial has services of its own; only per_task is run",
         "environment.keep_alive: services run until the trial ends",
-        "environment.owns_lifecycle: the entry point of an image is not run by this version; declare its services",
+    )
+    assert reasons(read_task(persistent)) == lasting
+    assert reasons(read_task(persistent), has_compose=False) == (
+        *lasting,
+        "environment.owns_lifecycle: this sandbox does not run the entry point of an image; "
+        "declare the services it starts",
     )
     assert reasons(read_task(version)) == (
         "benchflow.environment.manifest: versions are looked up for a run: --environment-manifest env0@prod",

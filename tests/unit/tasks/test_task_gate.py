@@ -75,7 +75,9 @@ def test_what_a_step_asks_for_is_a_reason_with_its_number(make_task, config, exp
     assert reasons(folder) == expected
 
 
-@pytest.mark.parametrize("config", ['[verifier]\nenvironment_mode = "separate"', "[verifier.environment]\ncpus = 1"])
+@pytest.mark.parametrize(
+    "config", ['[verifier]\nenvironment_mode = "separate"', "[verifier.environment]\ncpus = 1"]
+)
 def test_tests_in_a_sandbox_of_their_own_are_supported(make_task, config):
     assert reasons(make_task({"task.toml": config})) == ()
 
@@ -204,3 +206,14 @@ def test_network_of_a_sandbox_with_services_changes_as_that_of_any_other(make_ta
 
     assert reasons(folder, has_compose=True) == ()
     assert reasons(folder, has_compose=True, networks=frozenset({"public"})) != ()
+
+
+def test_tests_in_a_service_that_nothing_can_be_placed_in_are_a_reason(make_task):
+    folder = make_task({
+        "task.toml": '[verifier]\nservice = "db"\n',
+        "environment/docker-compose.yaml": "services: {db: {image: x, read_only: true}}\n",
+    })
+
+    assert reasons(folder, has_compose=True) == (
+        "verifier.service: 'db' is read_only, so no tests can be placed in it",
+    )
