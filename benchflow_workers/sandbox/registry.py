@@ -30,7 +30,7 @@ def _docker(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
         state_dir=state_dir,
         extra_ca=settings.extra_ca,
         pull=settings.docker_pull,
-        egress=_egress(settings),
+        egress=egress_of(settings),
         gpus=settings.gpu_ids(),
         gpu_types=settings.gpu_type_names(),
     )
@@ -44,7 +44,7 @@ def _local(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
         state_dir=state_dir / "local",
         rootfs=settings.rootfs(),
         mode=settings.local_mode,
-        egress=_egress(settings),
+        egress=egress_of(settings),
     )
     provider: SandboxProvider = module.LocalSandboxes(options)
     return provider
@@ -57,7 +57,7 @@ def _null(settings: WorkerSettings, state_dir: Path) -> SandboxProvider:
     return provider
 
 
-def _egress(settings: WorkerSettings) -> EgressOptions:
+def egress_of(settings: WorkerSettings) -> EgressOptions:
     """Return how sandboxes reach what their lists permit."""
     return EgressOptions(
         private=settings.private_servers(),
