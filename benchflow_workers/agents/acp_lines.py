@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,6 +17,15 @@ LINE_LIMIT_BYTES: Final = 64 << 20
 
 DEPTH_LIMIT: Final = 100
 """Messages nested deeper are none: nothing of the protocol is, and readers of trajectories must not break."""
+
+REQUEST_LIMIT: Final = 64
+"""Requests of an agent that may wait for their answers at once."""
+
+_OURS: Final = frozenset({
+    "initialize", "authenticate", "session/new", "session/load", "session/prompt", "session/cancel", "session/set_mode",
+    "session/set_model", "session/set_config_option",
+})  # fmt: skip
+"""What only the worker asks: coming back, it is an echo."""
 
 
 class LineTransport:
@@ -32,6 +42,7 @@ class LineTransport:
         self._buffer = bytearray()
         self._searched = 0  # bytes of the buffer that hold no line end
         self._skipped = 0  # bytes of a line that is too long, so far
+        self._asked = asyncio.Semaphore(REQUEST_LIMIT)
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send a message.
@@ -42,14 +53,22 @@ class LineTransport:
         line = json.dumps(message, separators=(",", ":")).encode()
         if not await self._process.write(line + b"\n"):
             raise ConnectionResetError("the agent closed its standard input")
+        if "method" not in message:
+            self._asked.release()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None = the agent will send no more."""
+        """Return the next message; None = the agent will send no more.
+
+        An agent that asks and does not read the answers is not listened to until it does.
+        """
         while (line := await self._line()) is not None:
             message = _message(line)
-            if message is not None:
-                return message
-            self._noise.write(line + b"\n")
+            if message is None:
+                self._noise.write(line + b"\n")
+                continue
+            if "method" in message and "id" in message:
+                await self._asked.acquire()
+            return message
         return None
 
     async def close(self) -> None:
@@ -95,10 +114,15 @@ def _message(line: bytes) -> dict[str, Any] | None:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    is_message = isinstance(value.get("method"), str) or "result" in value or "error" in value
+    method = value.get("method")
+    is_message = isinstance(method, str) and method not in _OURS or (method is None and _is_answer(value))
     identity = value.get("id")
     has_usable_id = identity is None or (isinstance(identity, int | str) and not isinstance(identity, bool))
     return value if is_message and has_usable_id and _is_shallow(value, DEPTH_LIMIT) else None
+
+
+def _is_answer(value: Mapping[str, Any]) -> bool:
+    return "result" in value or "error" in value
 
 
 def _is_shallow(value: Any, levels: int) -> bool:

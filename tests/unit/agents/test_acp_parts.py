@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchflow_workers.agents.acp_errors import failure_of_words
-from benchflow_workers.agents.acp_lines import LINE_LIMIT_BYTES, LineTransport
+from benchflow_workers.agents.acp_lines import LINE_LIMIT_BYTES, REQUEST_LIMIT, LineTransport
 from benchflow_workers.agents.acp_trajectory import LIMIT_BYTES, MAX_EVENTS, Trajectory
 from benchflow_workers.sandbox.output import CappedOutput
 
@@ -81,6 +82,7 @@ async def test_messages_do_not_depend_on_how_the_stream_is_cut(sizes: list[int],
     "line",
     [
         b"[1, 2]", b'"text"', b"{}", b'{"id": 1}', b'{"id": [1], "result": 1}', b'{"id": true, "result": 1}',
+        b'{"id": 1, "method": "initialize", "params": {}}',
         b'{"method": 7}', b"\xff\xfe{", b'{"result":' + b"[" * 200 + b"]" * 200 + b"}", b"[" * 100_000,
     ],
 )  # fmt: skip
@@ -107,6 +109,20 @@ async def test_a_message_is_one_line_and_a_closed_agent_is_told() -> None:
 
     with pytest.raises(ConnectionError):
         await LineTransport(Pipe([], is_open=False), CappedOutput(0)).send({})
+
+
+async def test_an_agent_that_does_not_read_answers_is_not_listened_to() -> None:
+    request = b'{"id":1,"method":"fs/read_text_file"}\n'
+    transport = LineTransport(Pipe([request * (REQUEST_LIMIT + 1)]), CappedOutput(0))
+    for _ in range(REQUEST_LIMIT):
+        await transport.receive()
+
+    waiting = asyncio.ensure_future(transport.receive())
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done
+
+    await transport.send({"id": 1, "error": {}})
+    assert (await waiting or {})["id"] == 1
 
 
 @given(st.lists(UPDATES, max_size=20))
