@@ -115,7 +115,7 @@ def _message(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     method = value.get("method")
-    is_message = isinstance(method, str) and method not in _OURS or (method is None and _is_answer(value))
+    is_message = (isinstance(method, str) and method not in _OURS) or (method is None and _is_answer(value))
     identity = value.get("id")
     has_usable_id = identity is None or (isinstance(identity, int | str) and not isinstance(identity, bool))
     return value if is_message and has_usable_id and _is_shallow(value, DEPTH_LIMIT) else None
