@@ -12,7 +12,7 @@ import os
 import posixpath
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
@@ -20,7 +20,13 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.separate import CarriedPath
 from benchflow_workers.output import tail_text
 from benchflow_workers.sandbox.base import Command, Sandbox, Upload
-from benchflow_workers.trial.frozen import ENTRY_LIMIT, SIZE_LIMIT_BYTES, list_workspace
+from benchflow_workers.trial.frozen import (
+    ENTRY_LIMIT,
+    SIZE_LIMIT_BYTES,
+    Listing,
+    list_workspace,
+    real_links,
+)
 from benchflow_workers.trial.put_back import PUT_BACK_TIMEOUT_S, Side, put_back
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 
@@ -162,7 +168,8 @@ async def measure(sandbox: Sandbox, route: Route, *, timeout_s: float) -> Load:
     argv = ("sh", "-c", _MEASURE, "benchflow-measure", str(ENTRY_LIMIT), f"{route.workspace}/.", *route.rest)
     done = await sandbox.exec(Command(argv, timeout_s=timeout_s, workdir="/"))
     words = done.stdout.split()
-    if done.exit_code != 0 or done.timed_out or len(words) != 2 * (1 + len(route.rest)):
+    is_whole = len(words) == 2 * (1 + len(route.rest)) and all(word.isdigit() for word in words)
+    if done.exit_code != 0 or done.timed_out or not is_whole:
         reason = tail_text(done.stderr, limit_chars=200) or f"exit code {done.exit_code}"
         raise SandboxError("sandbox.exec_failed", f"The agent's work could not be measured: {reason}")
     entries, sizes = list(map(int, words[::2])), list(map(int, words[1::2]))
@@ -212,7 +219,7 @@ async def pick_up(sandbox: Sandbox, route: Route, room: Path, *, timeout_s: floa
     tree = room / "tree"
     if not await sandbox.get(listing.place, tree, limit_bytes=2 * SIZE_LIMIT_BYTES):
         raise SandboxError("sandbox.transfer_failed", f"The workspace {listing.place} is no folder.")
-    side = Side(tree, listing)
+    side = _side(tree, listing)
     pieces = [_Piece(listing.place, "workspace", tree, side, await asyncio.to_thread(_digests, tree))]
     missing: dict[str, Kind] = {}
     for number, (path, kind) in enumerate(route.rest.items()):
@@ -222,9 +229,13 @@ async def pick_up(sandbox: Sandbox, route: Route, room: Path, *, timeout_s: floa
             continue
         further = None
         if copy.is_dir():
-            further = Side(copy, await list_workspace(sandbox, timeout_s=timeout_s, folder=path))
+            further = _side(copy, await list_workspace(sandbox, timeout_s=timeout_s, folder=path))
         pieces.append(_Piece(path, kind, copy, further, await asyncio.to_thread(_digests, copy)))
     return Carried(route.workspace, side, tuple(pieces), missing)
+
+
+def _side(tree: Path, listing: Listing) -> Side:
+    return Side(tree, replace(listing, links=real_links(tree, listing)))
 
 
 async def deliver(sandbox: Sandbox, carried: Carried, room: Path) -> None:

@@ -26,7 +26,7 @@ from benchflow_workers.sandbox.base import Command, Sandbox
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.verifiers.environment import SYSTEM_PATH
 
-__all__ = ["EVIDENCE", "Listing", "freeze", "freeze_files", "list_workspace", "place_evidence"]
+__all__ = ["EVIDENCE", "Listing", "freeze", "freeze_files", "list_workspace", "place_evidence", "real_links"]
 
 EVIDENCE: Final = "evidence"
 """Folder of an attempt for what was frozen; one of that name from the sandbox goes."""
@@ -99,7 +99,14 @@ async def list_workspace(sandbox: Sandbox, *, timeout_s: float, folder: str | No
     if done.exit_code != 0 or done.timed_out or done.stdout_bytes > len(done.stdout):
         reason = tail_text(done.stderr, limit_chars=200) or f"exit code {done.exit_code}"
         raise SandboxError("sandbox.exec_failed", f"Its links could not be listed: {reason}")
-    return _parsed(done.stdout)
+    try:
+        return _parsed(done.stdout)
+    except (StopIteration, ValueError) as error:
+        raise SandboxError(
+            "sandbox.exec_failed",
+            "Its links could not be listed: what came is no listing.",
+            hint="An agent that was root may have changed the programs of the sandbox.",
+        ) from error
 
 
 def _parsed(output: bytes) -> Listing:
@@ -173,6 +180,24 @@ async def freeze_files(
     return frozen.model_copy(update={"is_whole": False, "missing": tuple(missing)}), warnings
 
 
+def real_links(tree: Path, listing: Listing) -> Mapping[str, str]:
+    """Return the links that lie in folders of a copy, by name.
+
+    An agent that was root may have changed the programs that list: a link it made up, below
+    another or in the place of a folder, would lead what is written later out of the workspace.
+    """
+    return {
+        name: target
+        for name, target in sorted(listing.links.items())
+        if _is_real(tree, PurePosixPath(name)) and not os.path.lexists(tree / name)
+    }
+
+
+def _is_real(tree: Path, name: PurePosixPath) -> bool:
+    is_below = not name.is_absolute() and ".." not in name.parts
+    return is_below and (tree / name.parent).is_dir()
+
+
 def place_evidence(room: Path, folder: Path) -> None:
     """Move what was frozen into an attempt's folder; what a sandbox left in its place goes."""
     target = folder / EVIDENCE
@@ -236,9 +261,7 @@ def _write_archive(archive: Path, tree: Path, listing: Listing) -> list[dict[str
             name = path.relative_to(tree).as_posix()
             entry = _entry(name, path, listing.modes)
             files.append({"path": _shown(name), "mode": f"{entry.mode:o}"} | _add(tar, entry, path))
-        for name, target in sorted(listing.links.items()):
-            if ".." in PurePosixPath(name).parts or (tree / name).exists():
-                continue
+        for name, target in real_links(tree, listing).items():
             link = tarfile.TarInfo(f"workspace/{name}")
             link.type, link.linkname, link.mode = tarfile.SYMTYPE, target, 0o777
             tar.addfile(link)

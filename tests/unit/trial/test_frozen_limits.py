@@ -123,12 +123,38 @@ async def test_what_a_sandbox_could_not_hand_out_is_counted(make: Make, tmp_path
     assert warnings == ("3 entries of the workspace could not be kept; judged again it may differ.",)
 
 
-async def test_link_out_of_the_copy_is_not_packed(make: Make, tmp_path: Path) -> None:
-    sandbox = make({"/app/a": b"x"}, listed(3, links={"../out": "/etc", "a": "/etc/passwd"}))
+async def test_links_that_cannot_be_where_a_listing_says_are_not_packed(make: Make, tmp_path: Path) -> None:
+    """A changed `find` could lead what is written later out of the workspace, through a link it made up."""
+    links = {
+        "../out": "/etc",
+        "/etc/out": "/etc",
+        "a": "/etc/passwd",
+        "fine": "/usr/local/bin",
+        "fine/python3": "/app/evil",
+        "none/python3": "/app/evil",
+        "sub/fine": "a",
+    }
+    sandbox = make({"/app/a": b"x", "/app/sub/b": b"y"}, listed(9, links=links))
 
     await kept(sandbox, tmp_path / "room")
 
-    assert sorted(packed(tmp_path / "room")) == ["workspace/a"]
+    assert sorted(packed(tmp_path / "room")) == [
+        "workspace/a",
+        "workspace/fine",
+        "workspace/sub",
+        "workspace/sub/b",
+        "workspace/sub/fine",
+    ]
+
+
+@pytest.mark.parametrize("listing", [b"", b"nonsense", b"place\0/app\0\0count\0many\0\0"])
+async def test_listing_that_is_none_costs_no_more_than_a_warning(
+    make: Make, tmp_path: Path, listing: bytes
+) -> None:
+    frozen, (warning,) = await kept(make({}, listing), tmp_path / "room")
+
+    assert frozen is None
+    assert warning.endswith("Its links could not be listed: what came is no listing.")
 
 
 async def test_submission_files_are_kept_alone_and_what_was_not_left_is_named(
