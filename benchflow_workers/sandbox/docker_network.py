@@ -203,7 +203,7 @@ class ContainerNetwork:
 @dataclass(frozen=True, slots=True)
 class _Route:
     interface: str
-    leads_out: bool  # it goes through another host, or is for every address
+    leads_out: bool  # something else than the other ends of the container's own networks is reached by it
 
     @classmethod
     def of_version_4(cls, fields: list[str]) -> _Route:
@@ -211,7 +211,9 @@ class _Route:
 
     @classmethod
     def of_version_6(cls, fields: list[str]) -> _Route:
-        return cls(fields[9], int(fields[1], 16) == 0 or int(fields[4], 16) != 0)
+        return cls(
+            fields[9], leads_out=True
+        )  # the host's end of a bridge has an address of this version by itself
 
 
 def _routes(pid: int, table: str, read: Callable[[list[str]], _Route]) -> list[_Route]:

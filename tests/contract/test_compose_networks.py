@@ -145,7 +145,7 @@ async def test_root_of_a_service_reaches_no_host_over_its_bridge(
         await switch_network(sandbox, LISTED)
         tried = await said(
             service_sandbox(sandbox, "db"),
-            "for i in $(ls /sys/class/net); do ping -c 1 -W 1 ff02::1%$i >/dev/null 2>&1 && echo six; done\n"
+            "grep -v ' lo$' /proc/net/if_inet6\n"
             "perl -MSocket -e 'socket(my $s, AF_INET, SOCK_RAW, 1) and print q(raw); socket($s, 17, SOCK_RAW, 8) and "
             "print q(packet)'\n"
             "timeout 5 bash -c 'exec 3<>/dev/tcp/172.17.0.1/22' 2>/dev/null && echo host\ntrue",
