@@ -19,6 +19,7 @@ from benchflow_client.catalog.failures import FAILURES
 from benchflow_client.cli.run import VIEW
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.scenes import PromptParts, Role, Scene, SimulatedUser, Turn
 from benchflow_client.schema.task import (
     AgentTable,
     Artifact,
@@ -48,6 +49,11 @@ TASK_TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "sandbox.setup_commands": SetupCommand,
     "oracle": OracleTable,
     "artifacts": Artifact,
+    "agents.roles.NAME": Role,
+    "scenes": Scene,
+    "scenes.turns": Turn,
+    "user": SimulatedUser,
+    "benchflow.prompt": PromptParts,
 }
 """Tables of a task file that are listed, by their place in it."""
 

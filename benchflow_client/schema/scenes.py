@@ -72,7 +72,7 @@ class Turn(Record):
 class Scene(Record):
     """A part of the task played by some roles in turns."""
 
-    name: str | None = Field(default=None, description="Name; None = scene-<position from 1>.")
+    name: str | None = Field(default=None, description="Name; None = scene-N, counted from 1.")
     roles: tuple[str, ...] = Field(
         default=(), description="Roles in it; empty = those of its turns, else all."
     )
@@ -101,7 +101,9 @@ class SimulatedUser(Record):
     """Somebody who answers the agent."""
 
     model: str | None = Field(default=None, description="Model that plays the user; None = scripted.")
-    stop_rule: str | None = Field(default=None, description="Ends with -<n>-rounds; None = 5 rounds.")
+    stop_rule: str | None = Field(
+        default=None, description="Ends with `-N-rounds`, at most N rounds; None = 5 rounds."
+    )
     private_facts: FreeMap = Field(default_factory=dict, description="What only the user knows.")
 
     @field_validator("stop_rule")

@@ -41,7 +41,7 @@ def _failed_names(path: Path) -> tuple[str, ...]:
         return ()
     for key in ("results", "tests"):
         report = report.get(key) if isinstance(report, dict) else None
-    names = [_name(test) for test in report or () if isinstance(report, list)]
+    names = [_name(test) for test in report] if isinstance(report, list) else []
     return tuple(name for name in names if name)[:_MOST_NAMES]
 
 
