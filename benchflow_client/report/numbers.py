@@ -109,6 +109,8 @@ def _settings(plan: Plan) -> Iterator[str]:
         yield f"user {spec.user}"
     if spec.sandbox_user == "root":
         yield "agent runs as root: tests are not protected"
+    if spec.separate_verifier:
+        yield "tests in a sandbox of their own"
     if spec.limit or spec.include or spec.exclude:
         yield "a part of the tasks"
 

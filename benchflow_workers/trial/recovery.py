@@ -7,6 +7,7 @@ puts the work back and runs the tests; the agent never runs again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from benchflow_workers.trial.redact import Redactor
 
 __all__ = ["keep_solver", "kept_for", "recovered", "recovery_of"]
 
-_LOOKED_AT: Final = 50
+_LOOKED_AT: Final = 20
 """Earlier attempts that are looked at: a trial has few, however often its workers were drained."""
 
 
@@ -51,8 +52,7 @@ def kept_for(attempt: Attempt, task: Task, store: Store) -> Kept | None:
         return None if judged is None else Kept(regrade.job, judged.trial, judged.folder, judged.frozen)
     if recovery_of(attempt, task, store, None) is None:
         return None
-    for fence in range(attempt.fence - 1, max(0, attempt.fence - 1 - _LOOKED_AT), -1):
-        folder = attempt.trial.folder(fence, epoch=attempt.epoch)
+    for folder in _earlier(attempt):
         try:
             done = read_document(store, _key(attempt, folder), SolverComplete)
         except ObjectNotFoundError:
@@ -110,6 +110,15 @@ def recovered(prepared: Prepared, rollout: Rollout) -> Rollout:
         *kept.solver.warnings,
     )
     return replace(rollout, recovery=record, warnings=(*rollout.warnings, *told))
+
+
+def _earlier(attempt: Attempt) -> Iterator[str]:
+    """Yield the folders earlier attempts may have, the newest first; a job that was reopened began to count anew."""
+    trial = attempt.trial
+    for fence in range(attempt.fence - 1, max(0, attempt.fence - 1 - _LOOKED_AT), -1):
+        yield trial.folder(fence, epoch=attempt.epoch)
+    for epoch in range(attempt.epoch - 1, -1, -1):
+        yield from (trial.folder(fence, epoch=epoch) for fence in range(_LOOKED_AT, 0, -1))
 
 
 def _store(

@@ -15,6 +15,7 @@ from benchflow_client.store.layout import attempt_prefix, result_key
 from benchflow_workers.agents.base import AgentContext, AgentRun
 from benchflow_workers.sandbox.base import Sandbox
 from benchflow_workers.testing import completed
+from benchflow_workers.trial.recovery import kept_for
 from tests.stations import Station
 from tests.worlds import TurnAgent
 
@@ -80,6 +81,17 @@ def test_recovery_that_fails_is_followed_by_another_and_still_no_agent(here: Sta
     assert (receipt.reward, receipt.attempts, turns(here)) == (1.0, 3, 1)
     third = attempt_prefix(here.job, receipt.folder) + SOLVER_COMPLETE
     assert read_document(here.world.store, third, SolverComplete).attempt == 1
+
+
+def test_job_that_is_reopened_judges_what_is_there_and_runs_no_agent(here: Station) -> None:
+    here.take()
+    trial, world = here.world.plan.trial(0), here.world
+    task = world.parts.bundles.task(trial.task).task
+
+    kept = kept_for(replace(world.attempt(), epoch=1), task, world.store)
+
+    assert kept is not None
+    assert (kept.folder, kept.error) == (trial.folder(1), "The sandbox is gone.")
 
 
 def test_agent_that_did_not_finish_runs_again(here: Station) -> None:
