@@ -231,10 +231,12 @@ def _record(
 
 
 def _route(prepared: Prepared, sandbox: Sandbox) -> Route:
-    artifacts = prepared.folder.task.config.artifacts
-    declared = [artifact.source for artifact in artifacts if artifact.service == MAIN_SERVICE]
+    config = prepared.folder.task.config
+    declared = [artifact.source for artifact in config.artifacts if artifact.service == MAIN_SERVICE]
     return Route.of(
-        sandbox.workdir, artifacts=(ARTIFACTS_DIR, *declared), includes=_separate(prepared).includes
+        sandbox.workdir,
+        artifacts=(ARTIFACTS_DIR, *declared, *config.verifier.submission_files),
+        includes=_separate(prepared).includes,
     )
 
 

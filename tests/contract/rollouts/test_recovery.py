@@ -107,6 +107,12 @@ async def test_only_submission_files_are_kept_and_put_back(rollouts: Rollouts) -
     assert (done["frozen"]["is_whole"], done["frozen"]["missing"]) == (False, ["/app/optional.txt"])
 
 
+async def test_submission_is_what_a_sandbox_of_the_tests_own_is_given_too(rollouts: Rollouts) -> None:
+    first = await rollouts.run(TASKS / "submission-files", job="apart", separate_verifier=True)
+
+    assert first.result.reward == 1.0, first.said()
+
+
 async def test_work_of_an_attempt_whose_worker_died_is_found_and_that_of_an_unfinished_one_is_not(
     rollouts: Rollouts,
 ) -> None:
