@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from benchflow_client.errors import SandboxError
-from benchflow_workers.sandbox.network_streams import Acceptor, Ends, close, connect, end_tasks, exchange
+from benchflow_workers.sandbox.network_streams import Acceptor, Ends, closing, connect, end_tasks, exchange
 
 __all__ = ["Door", "Doors", "ListensInside", "LoopbackTarget", "Target", "UnixTarget", "listen_inside"]
 
@@ -242,11 +242,8 @@ class _Door:
             await end_tasks(self._serving)
 
     async def _pass_on(self, inside: Ends) -> None:
-        server = await _reached(self._target)
-        try:
+        async with closing(await _reached(self._target)) as server:
             await exchange(inside, server)
-        finally:
-            await close(server.writer)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -49,7 +49,7 @@ from benchflow_workers.sandbox.network_streams import (
     HEAD_BYTES,
     Acceptor,
     Ends,
-    close,
+    closing,
     connect,
     end_tasks,
     exchange,
@@ -197,22 +197,16 @@ class Gateway:
             await self._pass_on(ends, found.addresses, port, call.first)
 
     async def _pass_on(self, ends: Ends, addresses: Sequence[str], port: int, first: bytes) -> None:
-        server = await connect(addresses, port)
-        try:
+        async with closing(await connect(addresses, port)) as server:
             server.writer.write(first)
             await server.writer.drain()
             await exchange(ends, server)
-        finally:
-            await close(server.writer)
 
     async def _pass_request(self, ends: Ends, addresses: Sequence[str], port: int, head: HttpHead) -> None:
         if await self._is_denied(ends, head, "http"):
             return
-        server = await connect(addresses, port)
-        try:
+        async with closing(await connect(addresses, port)) as server:
             await pass_request(ends, server, head)
-        finally:
-            await close(server.writer)
 
     async def _open(
         self, opener: TlsOpener, ends: Ends, addresses: Sequence[str], call: _Call, *, port: int
@@ -234,10 +228,8 @@ class Gateway:
             except OSError as error:
                 await tell_unreached(plain.writer, str(error))
                 return
-            try:
+            async with closing(server):
                 await pass_request(plain, server, head)
-            finally:
-                await close(server.writer)
 
     async def _is_denied(self, ends: Ends, head: HttpHead, scheme: str) -> bool:
         """Return whether a request is for a blocked URL; it is then answered."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ssl import SSLContext
 
@@ -92,13 +93,12 @@ class Acceptor:
 
 async def _served(connection: socket.socket, serve: Callable[[Ends], Awaitable[None]]) -> None:
     """Serve one connection to its end; whatever is wrong with it ends it."""
-    reader, writer = await asyncio.open_connection(sock=connection, limit=HEAD_BYTES)
+    ends = Ends(*await asyncio.open_connection(sock=connection, limit=HEAD_BYTES))
     try:
-        await serve(Ends(reader, writer))
+        async with closing(ends):
+            await serve(ends)
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        logger.debug("network: a connection at %s ended: %r", writer.get_extra_info("sockname"), error)
-    finally:
-        await close(writer)
+        logger.debug("network: a connection at %s ended: %r", ends.writer.get_extra_info("sockname"), error)
 
 
 async def exchange(one: Ends, other: Ends) -> None:
@@ -127,6 +127,18 @@ async def end_tasks(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def closing(ends: Ends) -> AsyncGenerator[Ends, None]:
+    """Close a connection at the end of the block; at once, what is left unsent, where that is cancelled."""
+    try:
+        yield ends
+    except asyncio.CancelledError:
+        ends.writer.transport.abort()
+        raise
+    finally:
+        await close(ends.writer)
 
 
 async def close(writer: asyncio.StreamWriter) -> None:

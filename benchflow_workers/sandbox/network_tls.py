@@ -10,7 +10,15 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
 
 from benchflow_workers.sandbox.network_egress import EgressOptions, TlsAuthority
-from benchflow_workers.sandbox.network_streams import HEAD_BYTES, Ends, close, connect, end_tasks, pump
+from benchflow_workers.sandbox.network_streams import (
+    HEAD_BYTES,
+    Ends,
+    close,
+    closing,
+    connect,
+    end_tasks,
+    pump,
+)
 
 _HANDSHAKE_S = 30.0
 _SHUTDOWN_S = 2.0
@@ -50,11 +58,9 @@ class TlsOpener:
         going = asyncio.create_task(pump(raw.reader, client.writer))
         try:
             plain = await _accepted(inner, context)
-            try:
+            async with closing(plain):
                 yield plain
-            finally:
-                await close(plain.writer)
-                await asyncio.wait({going}, timeout=_DRAIN_S)
+            await asyncio.wait({going}, timeout=_DRAIN_S)
         finally:
             await end_tasks(coming, going)
             await close(raw.writer)
