@@ -27,7 +27,11 @@ POOL_WAITS_S: Final = (2.0, 5.0, 10.0, 20.0)
 """Waits for a free network: those of other trials go away with them. Each is up to half shorter or longer,
 so that trials which met the limit together do not ask together again."""
 
-_POOL_PHRASES: Final = ("non-overlapping ipv4 address pool", "address pools have been fully subnetted")
+_POOL_PHRASES: Final = (
+    "non-overlapping ipv4 address pool",
+    "address pools have been fully subnetted",
+    "networks have overlapping ipv4",  # 20.10 gives a range away again before the one who had it is gone
+)
 _NO_ADDRESS_OF_HOST: Final = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 
 
@@ -70,7 +74,7 @@ async def make_network(
 
 
 def is_pool_exhausted(message: str) -> bool:
-    """Return whether an engine says that all its ranges of addresses are taken; engines 20.10 and 23 to 28."""
+    """Return whether an engine says that it has no range of addresses free; engines 20.10 and 23 to 28."""
     return any(phrase in message.lower() for phrase in _POOL_PHRASES)
 
 

@@ -202,6 +202,7 @@ async def test_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
     [
         "could not find an available, non-overlapping IPv4 address pool among the defaults to assign to the network",
         "all predefined address pools have been fully subnetted",
+        "cannot create network 1 (br-1): conflicts with network 2 (br-2): networks have overlapping IPv4",
     ],
 )
 def test_engine_without_free_networks_is_understood(message: str) -> None:

@@ -32,9 +32,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "storage-driver": "vfs", "default-address-pool": "base=10.213.0.0/29,size=30",
     }  # fmt: skip
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["dockerd", *(f"--{name}={value}" for name, value in options.items())], stdout=log, stderr=log
-        )
+        # In a network of its own: an engine without a default bridge removes the one of the host.
+        words = [
+            "unshare",
+            "--net",
+            "--",
+            "dockerd",
+            *(f"--{name}={value}" for name, value in options.items()),
+        ]
+        process = subprocess.Popen(words, stdout=log, stderr=log)
     with process:
         until(lambda: answers(process, folder), what=(folder / "log").read_text)
         yield f"unix://{folder}/s"
