@@ -7,44 +7,14 @@ import json
 import re
 import shutil
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from benchflow_client.schema.agent import AgentSpec
-from benchflow_client.schema.base import utc_now
-from benchflow_client.schema.job import JobSpec
-from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
-from benchflow_client.schema.trial import TrialResult
-from benchflow_client.store.files import FileStore
-from benchflow_client.store.layout import bundle_key
-from benchflow_client.tasks.bundle import pack
-from benchflow_workers.agents.registry import agent_of
 from benchflow_workers.sandbox.base import SandboxProvider
-from benchflow_workers.trial.cache import BundleCache
-from benchflow_workers.trial.host_locks import HostLocks
-from benchflow_workers.trial.prepare import Parts
-from benchflow_workers.trial.recorder import result_of, write_attempt
-from benchflow_workers.trial.records import Attempt, Rollout
-from benchflow_workers.trial.redact import Redactor
-from benchflow_workers.trial.runner import run_attempt
-from benchflow_workers.verifiers.registry import verifier_of
+from tests.rollouts import Ran, Rollouts
 
 TASKS = Path(__file__).parents[2] / "assets" / "tasks"
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One attempt: its rollout, its result, its folder in the store."""
-
-    rollout: Rollout
-    result: TrialResult
-    folder: Path
-
-    def said(self) -> str:
-        """Return what happened, for the failure of a test."""
-        return f"{self.rollout.failures}\n{self.rollout.agent_log!r}\n{self.rollout.test_output!r}"
 
 
 Run = Callable[..., Awaitable[Ran]]
@@ -53,44 +23,7 @@ Run = Callable[..., Awaitable[Ran]]
 @pytest.fixture
 def run(provider: SandboxProvider, kind: str, tmp_path: Path) -> Run:
     """Run a task with an agent: `oracle`, or a program given as text."""
-
-    async def run_one(task: Path, program: str | None = None) -> Ran:
-        store, agents = FileStore(tmp_path / "store"), tmp_path / "agents"
-        bundle = pack(task, tmp_path / "bundle.tar")
-        store.put_file(bundle_key(bundle.digest), tmp_path / "bundle.tar")
-        agent = PlannedAgent(label="oracle", slug="oracle", spec=AgentSpec(name="oracle"))
-        if program is not None:
-            agents.mkdir()
-            (agents / "solver.sh").write_text(program)
-            packed = pack(agents, tmp_path / "agent.tar")
-            store.put_file(bundle_key(packed.digest), tmp_path / "agent.tar")
-            agent = PlannedAgent(
-                label="solver", slug="solver", spec=AgentSpec(name="./solver.sh"), bundle=packed.digest,
-                script="solver.sh",
-            )  # fmt: skip
-        plan = Plan(
-            job=f"conformance-{task.name.replace(' ', '-')}",
-            created_at=utc_now(),
-            spec=JobSpec(tasks="tasks", agent=(agent.spec,)),
-            sandbox=kind,
-            source=SourceInfo(path="tasks"),
-            tasks=(PlannedTask(name=task.name, slug=task.name, digest=bundle.digest),),
-            agents=(agent,),
-        )
-        parts = Parts(
-            bundles=BundleCache(store, tmp_path / "bundles"), provider=lambda _: provider, agent=agent_of,
-            verifier=verifier_of, environ={}, fleet="tests", host_locks=HostLocks(tmp_path / "locks"),
-        )  # fmt: skip
-        attempt = Attempt(plan, plan.trial(0), 1, 1, "box/1", utc_now())
-        scratch = tmp_path / "scratch"
-        scratch.mkdir()
-        rollout, secrets = await run_attempt(attempt, parts, scratch, lambda phase: None)
-        redactor = Redactor(secrets)
-        result = result_of(attempt, rollout, redactor)
-        write_attempt(store, result, rollout, folder=scratch, redactor=redactor)
-        return Ran(rollout, result, tmp_path / "store" / plan.job / attempt.folder)
-
-    return run_one
+    return Rollouts(provider, kind, tmp_path).run
 
 
 @pytest.mark.parametrize("task", ["healthcheck", "setup-commands", "workdir"])
