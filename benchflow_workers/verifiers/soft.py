@@ -30,24 +30,63 @@ ROOT_ONLY: Final = 0o700
 LATENESS_LIMIT_S: Final = 30.0
 """How long after its deadline a sandbox may still answer before its channel counts as dead."""
 
+_LISTED: Final = "benchflow-process:"
+
+STARTED: Final = """
+started() {
+  for each in /proc/[0-9]*; do
+    { read -r line <"$each/stat"; } 2>/dev/null || continue
+    set -- ${line##*) }
+    [ $# -ge 20 ] || continue
+    parent=$2
+    shift 19
+    echo "$PREFIX${each#/proc/}:$1:$parent"
+  done
+}
+""".replace("$PREFIX", _LISTED)
+"""Number, start and parent of every process."""
+
 COVER: Final = f"""
+{STARTED}
+known=$(cat) agent=$(id -u "$2" 2>/dev/null)
+end_new() {{
+  all=$(started) mine=$$ chain=" "
+  while [ -n "$mine" ] && [ "$mine" != 0 ]; do
+    chain="$chain$mine " above=
+    for each in $all; do
+      case $each in {_LISTED}"$mine":*) above=${{each##*:}} ;; esac
+    done
+    mine=$above
+  done
+  for each in $all; do
+    case $known in *"${{each%:*}}:"*) continue ;; esac
+    number=${{each#{_LISTED}}} number=${{number%%:*}}
+    case $chain in *" $number "*) continue ;; esac
+    set -- $(ls -ldn "/proc/$number" 2>/dev/null)
+    [ -n "${{3-}}" ] && [ "$3" != "$agent" ] && kill -9 "$number" 2>/dev/null
+  done
+}}
+if [ -n "$agent" ] && [ -n "$known" ]; then end_new; end_new; fi
 rm -rf "$1" && {{ [ ! -L /tests ] || rm -f /tests; }} || exit 97
 logs={VERIFIER_LOGS_DIR}
 rm -rf "$logs"/* "$logs"/.[!.]* "$logs"/..?* && chown 0:0 "$logs" && chmod 0700 "$logs" || exit 97
 """
-"""Takes the tests and what they wrote away again."""
+"""Takes the tests and what they wrote away again, and ends what they left running: a server of theirs would
+answer the next tests with the work of this round. What is the agent's lives on."""
 
 
 async def check_softly(sandbox: Sandbox, context: VerifyContext, logs: Path) -> Completed:
     """Run the tests, copy what they wrote into `logs`, cover their tracks; see `SoftVerifier.check`."""
     tests = find_tests(context.task, context.task_dir)
     use = pytest_use(context.task, tests.folder)
+    listing = Command(("sh", "-c", f"{STARTED}started"), timeout_s=context.setup_timeout_s, workdir="/")
+    before = await _exec(sandbox, listing)
     try:
         run = await _run(sandbox, context, tests, use)
         if read_receipts(run).has_started:
             await sandbox.get(VERIFIER_LOGS_DIR, logs)
     finally:
-        await _cover(sandbox, context, tests)
+        await _cover(sandbox, context, tests, before.stdout)
     return replace(run, stdout=with_gap_marked(run.stdout, run.stdout_bytes))
 
 
@@ -81,10 +120,11 @@ async def _run(sandbox: Sandbox, context: VerifyContext, tests: TaskTests, use: 
     )
 
 
-async def _cover(sandbox: Sandbox, context: VerifyContext, tests: TaskTests) -> None:
-    """Remove the tests and their output: nobody may go on with them in place."""
-    argv = ("sh", "-c", COVER, "benchflow-cover", tests.target)
-    done = await _exec(sandbox, Command(argv, timeout_s=context.setup_timeout_s, workdir="/"))
+async def _cover(sandbox: Sandbox, context: VerifyContext, tests: TaskTests, before: bytes) -> None:
+    """Remove the tests, their output and their processes: nobody may go on with them in place."""
+    argv = ("sh", "-c", COVER, "benchflow-cover", tests.target, context.agent_user or "")
+    command = Command(argv, timeout_s=context.setup_timeout_s, workdir="/", stdin=before)
+    done = await _exec(sandbox, command)
     if done.exit_code != 0 or done.timed_out:
         raise _unfit(
             context, f"the tests could not be removed again.\n{tail_text(done.stderr, limit_chars=500)}"

@@ -18,8 +18,12 @@ Shell = Callable[..., Awaitable[str]]
 SCRIPT = """#!/bin/sh
 ls conftest.py sub/sitecustomize.py "$BENCHFLOW_VERIFIER_DIR/answer.txt" 2>/dev/null
 if [ -e done.txt ]; then echo 1; else echo 0; fi >/logs/verifier/reward.txt
+sleep 400 </dev/null >/dev/null 2>&1 &
 echo '{"results": {"summary": {"tests": 2, "passed": 1, "failed": 1}}}' >/logs/verifier/ctrf.json
 """
+
+
+RUNNING = "for each in /proc/[0-9]*/cmdline; do tr '\\0' ' ' 2>/dev/null <$each | grep -x 'sleep [34]00 '; done; true"
 
 
 @pytest.fixture
@@ -51,28 +55,21 @@ async def test_soft_run_purges_hooks_and_leaves_the_agent_its_work_and_its_proce
     assert await shell(
         sandbox, "stat -c %U done.txt . sub; kill -0 $(cat pid) && echo lives", user="agent"
     ) == ("agent\nagent\nagent\nlives\n")
+    assert await shell(sandbox, RUNNING) == "sleep 300 \n"
     await shell(sandbox, "kill $(cat pid)", user="agent")
 
 
-async def test_nothing_of_a_soft_run_is_left_or_readable(
-    sandbox: Sandbox, context: VerifyContext, shell: Shell, tmp_path: Path
-) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-
-    await ScriptVerifier().check(sandbox, context, logs)
-
-    assert await shell(sandbox, "ls -d /tests 2>/dev/null; ls -A /logs/verifier; true") == ""
-    assert await shell(sandbox, "ls /logs/verifier 2>/dev/null || echo closed", user="agent") == "closed\n"
-
-
-async def test_verdict_after_soft_runs_is_that_of_the_hardened_run(
+async def test_soft_runs_leave_nothing_and_the_verdict_is_that_of_the_hardened_run(
     sandbox: Sandbox, context: VerifyContext, shell: Shell, tmp_path: Path
 ) -> None:
     for number in range(2):
         logs = tmp_path / f"logs-{number}"
         logs.mkdir()
         await ScriptVerifier().check(sandbox, context, logs)
+        assert await shell(sandbox, "ls -d /tests 2>/dev/null; ls -A /logs/verifier; true") == ""
+        assert (
+            await shell(sandbox, "ls /logs/verifier 2>/dev/null || echo closed", user="agent") == "closed\n"
+        )
     await shell(sandbox, "touch done.txt conftest.py", user="agent")
 
     run = await ScriptVerifier().run(sandbox, context)
