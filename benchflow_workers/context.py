@@ -112,30 +112,22 @@ def fleet_addresses(environ: dict[str, str]) -> Addresses:
 def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerContext:
     """Return a worker put together as its variables say; nothing is sent to the broker yet.
 
-    Args:
-        environ: Its variables: settings, and what names in specs and tasks refer to.
-        env_file: More of the latter; None = no more.
+    Trials find in the file what the variables do not have.
 
     Raises:
         WorkerError: A setting is missing or wrong, or the file is.
     """
-    variables = environ if env_file is None else worker_settings.with_env_file(environ, env_file)
     client, worker = client_settings.load(environ), worker_settings.load(environ)
-    at = fleet_addresses(environ)
-    store = configured_store(client, _store_url(client))
+    at, store = fleet_addresses(environ), configured_store(client, _store_url(client))
     connection, app = RedisConnection.of_worker(at.ledger), make_app(at.broker, ledger_url=at.ledger)
     ledger, book = RedisLedger(connection), RedisSandboxBook(connection)
     fleet = client.fleet or ledger.fleet_id()
-    jobs, name = JobBook(ledger, store), worker_name()
-    dispatcher = Dispatcher(app, ledger)
+    jobs, name, dispatcher = JobBook(ledger, store), worker_name(), Dispatcher(app, ledger)
     admitter = Admitter(dispatcher, jobs)
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
-    scratch, bundles = _scratch(client.state_dir), BundleCache(store, client.state_dir / "bundles")
-    parts = Parts(
-        bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, _locks(client.state_dir),
-        capacity=Capacity(gpus=worker.gpu_ids()), metering=Metering(worker.prices), scratch=scratch,
-    )  # fmt: skip
+    variables = worker_settings.with_env_file(environ, env_file)
+    parts = _parts(client, worker, store, sandboxes=sandboxes, variables=variables, fleet=fleet)
     return WorkerContext(
         name=name,
         settings=worker,
@@ -148,7 +140,7 @@ def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerC
         jobs=jobs,
         keeper=keeper,
         admitter=admitter,
-        deliveries=Deliveries(ledger, store, keeper, dispatcher, admitter, jobs, parts, name, scratch),
+        deliveries=Deliveries(ledger, store, keeper, dispatcher, admitter, jobs, parts, name, parts.scratch),
         reconciler=Reconciler(
             ledger, dispatcher, jobs, Leftovers(_redis_broker(at), ledger), interval_s=worker.reconcile_s,
             is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
@@ -156,6 +148,24 @@ def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerC
         sandboxes=sandboxes,
         capacity=parts.capacity,
         started_at=time.time(),
+    )  # fmt: skip
+
+
+def _parts(
+    client: client_settings.Settings,
+    worker: worker_settings.WorkerSettings,
+    store: Store,
+    *,
+    sandboxes: SandboxRegistry,
+    variables: dict[str, str],
+    fleet: str,
+) -> Parts:
+    """Return what the trials of this worker are made of."""
+    state_dir = client.state_dir
+    scratch, bundles = _scratch(state_dir), BundleCache(store, state_dir / "bundles")
+    return Parts(
+        bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, _locks(state_dir),
+        capacity=Capacity(gpus=worker.gpu_ids()), metering=Metering(worker.prices), scratch=scratch,
     )  # fmt: skip
 
 

@@ -150,12 +150,14 @@ def load(environ: Mapping[str, str]) -> WorkerSettings:
         ) from error
 
 
-def with_env_file(environ: Mapping[str, str], file: Path) -> dict[str, str]:
-    """Return variables with those of a `.env` file, where it exists; the first ones win.
+def with_env_file(environ: Mapping[str, str], file: Path | None) -> dict[str, str]:
+    """Return variables with those of a `.env` file, where it is given and exists; the first ones win.
 
     Raises:
         WorkerError: It cannot be read, or a line of it is wrong: says which, and quotes nothing.
     """
+    if file is None:
+        return dict(environ)
     place = file
     try:
         place = file.absolute()
