@@ -39,6 +39,16 @@ def separate_reasons(task: Task) -> Iterator[tuple[str, str]]:
             "environment/docker-compose.yaml",
             "its services do not run beside tests in a sandbox of their own; declare verifier.sandbox",
         )
+    manifest = task.manifest
+    if (
+        manifest is not None
+        and (manifest.services or manifest.has_own_entrypoint)
+        and verifier.sandbox is None
+    ):
+        yield (
+            "environment manifest",
+            "its services do not run beside tests in a sandbox of their own; declare verifier.sandbox",
+        )
     if verifier.sandbox is not None:
         yield from _table(verifier.sandbox, task.config.sandbox)
 

@@ -87,6 +87,7 @@ def with_separate(prepared: Prepared, spec: JobSpec, environ: Mapping[str, str])
         gpus=table.gpus if prepared.provider.capabilities.has_gpus else 0,
         network=_network(prepared, table),
         has_changing_network=False,
+        keeps_entrypoint=False,
         env=env,
         uploads=tuple(upload for upload in first.uploads if upload.target in _BASE_UPLOADS),
         services=None,

@@ -217,3 +217,17 @@ def test_tests_in_a_service_that_nothing_can_be_placed_in_are_a_reason(make_task
     assert reasons(folder, has_compose=True) == (
         "verifier.service: 'db' is read_only, so no tests can be placed in it",
     )
+
+
+@pytest.mark.parametrize("own", ["", "[verifier.environment]\ncpus = 1\n"])
+def test_services_do_not_run_beside_tests_in_a_sandbox_of_their_own_unless_the_task_says_what_they_need(
+    make_task, own
+):
+    manifest = (
+        '[environment]\nname = "n"\n[[environment.services]]\nname = "n"\ncommand = "serve"\nport = 9001\n'
+    )
+    toml = own or '[verifier]\nenvironment_mode = "separate"\n'
+    beside = make_task({"task.toml": toml, "environment.toml": manifest})
+
+    why = "its services do not run beside tests in a sandbox of their own; declare verifier.sandbox"
+    assert reasons(beside) == (() if own else (f"environment manifest: {why}",))
