@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -90,3 +91,20 @@ async def test_own_sandbox_that_does_not_open_gives_no_verdict_after_a_finished_
     assert rollout.separate is not None
     assert rollout.separate.status == "sandbox_failed"
     assert [item.files for item in rollout.separate.transfer] == [1, 0]
+
+
+async def test_trial_that_is_stopped_while_its_tests_run_apart_leaves_neither_sandbox(world: World) -> None:
+    running = asyncio.Event()
+    world.sandboxes.on("take-turn", then=lambda: world.sandboxes.opened[0].files.update({"/app/out": b"x"}))
+    world.sandboxes.on("run-tests", takes_s=60, then=running.set)
+    world.parts.capacity.limit(cpus=1, memory_mb=2048)
+    attempt = asyncio.ensure_future(run(world))
+    await asyncio.wait_for(running.wait(), 60)
+
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+
+    assert [sandbox.is_closed for sandbox in world.sandboxes.opened] == [True, True]
+    async with asyncio.timeout(60), world.parts.capacity.hold(1, 2048):
+        pass  # what both had is given back
