@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import select
+import shlex
 import socket
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -26,11 +27,12 @@ from benchflow_workers.sandbox.conformance_bench import (
     wait_until,
 )
 from benchflow_workers.sandbox.network import NOT_ENFORCED, NetworkPolicy, switch_network
+from benchflow_workers.sandbox.network_log import take_refusals
 
-_CONNECT = 'timeout 5 bash -c ": >/dev/tcp/$0/$1" {host} {port} 2>/dev/null'
+_CONNECT = "timeout 5 bash -c ': >/dev/tcp/{host}/{port}' 2>/dev/null"
 _ASK = (
-    'timeout 50 bash -c \'exec 3<>"/dev/tcp/$0/80" && printf "GET / HTTP/1.1\\r\\nHost: $1\\r\\n\\r\\n" >&3 '
-    "&& head -n 1 <&3' {host} {name} 2>/dev/null; true"
+    'timeout 50 bash -c \'exec 3<>"/dev/tcp/$0/80" && printf "GET $2 HTTP/1.1\\r\\nHost: $1\\r\\n\\r\\n" >&3 '
+    "&& head -n 1 <&3' {host} {name} {path} 2>/dev/null; true"
 )
 _METADATA = "169.254.169.254"
 _ELSEWHERE = ("1.1.1.1", "203.0.113.7")
@@ -114,6 +116,22 @@ async def check_denylist_reaches_all_but_blocked_names(bench: Bench) -> None:
         await expect_unreached(sandbox)
 
 
+async def check_denylist_tells_pages_of_a_host_apart(bench: Bench) -> None:
+    """A blocked URL blocks what begins with it, in any spelling, and whom to trust inside TLS is told."""
+    name = bench.web_name
+    policy = NetworkPolicy("denylist", blocked_urls=(f"https://{name}/answers",))
+    async with _filtered(bench, policy) as sandbox:
+        certificate = await switch_network(sandbox, policy)
+        expect_in("BEGIN CERTIFICATE", certificate, "what is to be trusted")
+        expect_equal(await switch_network(sandbox, policy), certificate, "what is told again")
+        expect_in(" 200 ", f"{await _answer(sandbox, name, name)} ", "answer of another page")
+        for path in ("/answers", "/answers/1?x=y", "/ANSWERS", "/x/../answers", "/%61nswers"):
+            refused = await _answer(sandbox, name, name, path=path)
+            expect_in(" 403 ", f"{refused} ", f"answer of the blocked page as {path}")
+        hosts = [line["host"] for line in take_refusals(sandbox)]
+        expect_equal(hosts, [name] * 5, "hosts in the log of refusals")
+
+
 async def check_list_opens_no_private_address(bench: Bench) -> None:
     """A listed name that has an address of the host itself is not reached."""
     policy = NetworkPolicy("allowlist", allowed=("private.example",))
@@ -165,9 +183,10 @@ async def _filtered(bench: Bench, policy: NetworkPolicy) -> AsyncGenerator[Sandb
         yield sandbox
 
 
-async def _answer(sandbox: Sandbox, host: str, name: str) -> str:
+async def _answer(sandbox: Sandbox, host: str, name: str, *, path: str = "/") -> str:
     """Return the first line that an HTTP server at a host answers to a request for a name; "" = none."""
-    return await output(sandbox, _ASK.format(host=host, name=name))
+    quoted = shlex.quote(path.replace("%", "%%"))
+    return await output(sandbox, _ASK.format(host=host, name=name, path=quoted))
 
 
 async def _expect_refused(sandbox: Sandbox, host: str, port: int) -> None:
@@ -231,6 +250,7 @@ NETWORK_CHECKS: tuple[Check, ...] = (
     check(check_network_that_cannot_change_is_told, "no-network"),
     check(check_allowlist_reaches_listed_names_only, "lists"),
     check(check_denylist_reaches_all_but_blocked_names, "lists"),
+    check(check_denylist_tells_pages_of_a_host_apart, "lists"),
     check(check_list_opens_no_private_address, "lists"),
     check(check_network_changes_while_it_runs, "lists"),
     check(check_root_inside_opens_no_door, "lists"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from benchflow_workers.sandbox.network_log import take_refusals
 from benchflow_workers.sandbox.services import service_sandbox
 from benchflow_workers.sandbox.services_spec import ServicesSpec
 from tests.local_server import loopback_server
+from tests.waiting import until
 from tests.web_server import WebServer, web_server
 
 pytestmark = [pytest.mark.docker, pytest.mark.root]
@@ -32,11 +35,22 @@ SERVE = (
     "perl -MIO::Socket::INET -e '$s=IO::Socket::INET->new(LocalPort=>7000,Listen=>5,ReuseAddr=>1) or die;"
     'while($c=$s->accept){print $c "from db\\n";close $c}\''
 )
-SERVICES: Mapping[str, Any] = {
-    "db": {"image": IMAGE, "command": ["sh", "-c", SERVE]},
-    "done": {"image": IMAGE, "command": ["true"]},
-    "hidden": IDLE | {"networks": ["back"]},
+ALWAYS: Mapping[str, Any] = {
     "main": {"networks": ["default", "back"]},
+    "db": {"image": IMAGE, "command": ["sh", "-c", SERVE]},
+}
+SOMETIMES: Mapping[str, Any] = {
+    "done": {"image": IMAGE, "command": ["true"]},
+    "again": {
+        "image": IMAGE,
+        "command": [
+            "sh",
+            "-c",
+            "echo started >> /starts; until [ -e /end ]; do sleep 0.1; done; rm /end; exit 1",
+        ],
+        "restart": "always",
+    },
+    "hidden": IDLE | {"networks": ["back"]},
 }
 ASK = (
     'timeout 50 bash -c \'exec 3<>"/dev/tcp/$0/80" && printf "GET / HTTP/1.1\\r\\nHost: $0\\r\\n\\r\\n" >&3 '
@@ -59,10 +73,11 @@ async def provider(web: WebServer, tmp_path: Path) -> AsyncIterator[DockerSandbo
     await made.close()
 
 
-def wanted(folder: Path, **changes: Any) -> SandboxSpec:
+def wanted(folder: Path, *services: str, **changes: Any) -> SandboxSpec:
     name = f"nets-{secrets.token_hex(5)}"
+    chosen = {**ALWAYS, **{service: SOMETIMES[service] for service in services}}
     networks = {"default": {}, "back": {"internal": True}}
-    compose = Compose.model_validate({"services": SERVICES, "networks": networks})
+    compose = Compose.model_validate({"services": chosen, "networks": networks})
     asked = ServicesSpec(compose, folder, {service: {} for service in compose.services}, "")
     labels = {"bf.fleet": name, "bf.trial": name}
     return SandboxSpec(name, labels, IMAGE, None, "", services=asked, has_changing_network=True, **changes)
@@ -82,7 +97,7 @@ async def sees(sandbox: Sandbox) -> tuple[str, str, str]:
 async def test_list_holds_for_every_service_and_none_loses_the_others(
     provider: DockerSandboxes, web: WebServer, tmp_path: Path
 ) -> None:
-    spec = wanted(tmp_path)
+    spec = wanted(tmp_path, "done", "hidden")
     sandbox = await provider.open(spec)
     try:
         before = await said(sandbox, "grep -c 00000000 /proc/net/route")
@@ -110,6 +125,40 @@ async def test_list_holds_for_every_service_and_none_loses_the_others(
     assert {("other.example", None), ("other.example", "db")} <= refused
     assert (own, through) == ("reached", "none")
     assert await provider.list(spec.labels) == []
+
+
+async def test_service_that_starts_again_has_no_way_out(provider: DockerSandboxes, tmp_path: Path) -> None:
+    sandbox = await provider.open(wanted(tmp_path, "again"))
+    try:
+        again = service_sandbox(sandbox, "again")
+        await switch_network(sandbox, LISTED)
+        with socket.create_server(("0.0.0.0", 0)) as listener:
+            listener.settimeout(0)
+            port = str(listener.getsockname()[1])
+            before = await said(again, "touch /end; cat /starts")
+            await asyncio.to_thread(until, lambda: asyncio.run(_starts(again)) == 2)
+            reached = await said(
+                again,
+                "for host in 172.17.0.1 1.1.1.1; do timeout 5 bash -c ': >/dev/tcp/$0/$1' $host $1 2>/dev/null && echo $host; "
+                "done; true",
+                port,
+            )
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        await switch_network(sandbox, NetworkPolicy("denylist", blocked=("other.example",)))
+        listed = await said(again, ASK, "web.example")
+    finally:
+        await sandbox.close()
+
+    assert (before, reached, listed) == ("started", "", "200")
+
+
+async def _starts(sandbox: Sandbox) -> int:
+    """Return how often a service was started; 0 while it is not running."""
+    try:
+        return len((await said(sandbox, "cat /starts")).splitlines())
+    except SandboxError:
+        return 0
 
 
 async def test_network_is_cut_and_given_back_to_every_service(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchflow_workers.sandbox.base import Command, Sandbox, SandboxSpec
+from benchflow_workers.sandbox.conformance_bench import ConformanceError
+from benchflow_workers.sandbox.conformance_network import expect_unreached
 from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
 from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
 
@@ -62,3 +64,17 @@ async def test_no_socket_of_the_host_is_reached_without_an_address(sandbox: Sand
         done = await sandbox.exec(Command(argv, timeout_s=60))
 
     assert (done.stdout, done.exit_code) == (b"done\n", 0), done.stderr
+
+
+@pytest.mark.docker
+async def test_check_of_what_is_unreached_sees_a_host_that_is_reached(
+    docker_image: str, tmp_path: Path
+) -> None:
+    """A check that tried the wrong thing would find nothing anywhere."""
+    provider, name = DockerSandboxes(DockerOptions(tmp_path / "state")), f"leaks-{uuid.uuid4().hex[:8]}"
+    made = await provider.open(SandboxSpec(name, {"bf.test": name}, docker_image, None, "", network="public"))
+    try:
+        with pytest.raises(ConformanceError, match="tcp 172"):
+            await expect_unreached(made)
+    finally:
+        await made.close()
