@@ -38,6 +38,9 @@ HANDSHAKE_S: Final = 60.0
 CANCEL_S: Final = 5.0
 """Seconds for a clean end."""
 
+MOST_TOKENS: Final = 10**12
+"""More than any session uses."""
+
 _ALLOWED: Final = ("allow_always", "allow_once")
 _METHOD_NOT_FOUND: Final = -32601
 
@@ -171,7 +174,9 @@ _USAGE_KEYS: Final = {
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Return a number of tokens; None = it is none, or one that cannot be true and would spoil every sum."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+    return value if is_count else None
 
 
 async def open_session(

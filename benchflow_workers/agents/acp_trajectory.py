@@ -15,6 +15,9 @@ MAX_EVENTS: Final = 100_000
 LIMIT_BYTES: Final = 256 << 20
 """Later events are counted and left out, so that no agent fills a worker's memory."""
 
+_PART_BYTES: Final = 64
+"""What a piece of text takes besides its characters."""
+
 _CHUNKS: Final = {"agent_message_chunk": "agent_message", "agent_thought_chunk": "agent_thought"}
 _KEPT_AS_THEY_ARE: Final = frozenset({"plan", "current_mode_update"})
 _TOOL_KEYS: Final = {
@@ -56,7 +59,7 @@ class Trajectory:
 
     def mark(self, event: Mapping[str, Any]) -> None:
         """Record an event of the worker's own."""
-        if self._has_room(0):
+        if self._has_room(_size(event)):
             self._events.append({**event, "ts": utc_now().isoformat()})
 
     def update(self, update: Mapping[str, Any]) -> None:
@@ -93,7 +96,7 @@ class Trajectory:
         self._act()
         text = content.get("text") if isinstance(content, Mapping) else None
         is_text = isinstance(text, str)
-        if not self._has_room(len(text) if isinstance(text, str) else 0):
+        if not self._has_room(_size(text if is_text else content)):
             return
         last = self._events[-1] if self._events else {}
         if not is_text:
@@ -116,7 +119,7 @@ class Trajectory:
                 "status": "pending",
                 "ts": utc_now().isoformat(),
             }
-            if not self._has_room(0):
+            if not self._has_room(_size(call)):
                 return
             self._calls[identity] = call
             self._events.append(call)
@@ -152,9 +155,9 @@ def _written(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _size(value: Any) -> int:
-    """Return about how much memory the text in a value takes."""
+    """Return about how much memory a value takes, small pieces included."""
     if isinstance(value, str):
-        return len(value)
+        return len(value) + _PART_BYTES
     if isinstance(value, Mapping):
-        return sum(len(str(key)) + _size(item) for key, item in value.items())
-    return sum(map(_size, value)) if isinstance(value, list) else 8
+        return _PART_BYTES + sum(_size(str(key)) + _size(item) for key, item in value.items())
+    return _PART_BYTES + (sum(map(_size, value)) if isinstance(value, list) else 0)
