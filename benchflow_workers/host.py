@@ -15,7 +15,7 @@ from benchflow_workers import settings as worker_settings
 from benchflow_workers.context import context, node_name
 from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.base import SandboxProvider
-from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry
+from benchflow_workers.sandbox.registry import KINDS, SandboxRegistry, opens_tls
 
 _PING_S: Final = 4.0
 """A worker that does not answer for so long cannot take work either."""
@@ -160,6 +160,8 @@ def _limits(sandboxes: SandboxRegistry, kind: str) -> str:
         )
     if able.has_gpus:
         parts.append(f"has GPUs to give, of type {', '.join(sorted(able.gpu_types)) or 'not said'}")
+    elif able.runs_commands and not opens_tls():
+        parts.append("tells no URLs of a host apart: pip install 'benchflow-workers[urls]'")
     if able.does_not_isolate:
         parts.append(f"does not isolate: {', '.join(able.does_not_isolate)}")
     return "; ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -82,7 +83,9 @@ class Outlet:
             return None
         if self._options.authority is None:
             raise OSError(
-                95, "blocked_urls need TLS to be opened, for which this worker lacks the package cryptography"
+                errno.EOPNOTSUPP,
+                "blocked_urls need TLS to be opened, and this worker lacks the package for it: "
+                "pip install 'benchflow-workers[urls]'",
             )
         if self._authority is None or hosts != self._hosts:
             self._authority, self._hosts = self._options.authority(hosts), hosts

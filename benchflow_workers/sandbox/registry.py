@@ -61,9 +61,14 @@ def egress_of(settings: WorkerSettings) -> EgressOptions:
     """Return how sandboxes reach what their lists permit."""
     return EgressOptions(
         private=settings.private_servers(),
-        authority=_authority if find_spec("cryptography") is not None else None,
+        authority=_authority if opens_tls() else None,
         extra_ca=settings.extra_ca,
     )
+
+
+def opens_tls() -> bool:
+    """Return whether this worker can open TLS, as `blocked_urls` need it."""
+    return find_spec("cryptography") is not None
 
 
 def _authority(hosts: frozenset[str]) -> TlsAuthority:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchflow_client.errors import WorkerError
+from benchflow_workers.sandbox.network import NetworkPolicy
+from benchflow_workers.sandbox.network_egress import EgressOptions
+from benchflow_workers.sandbox.network_outlet import Outlet
 from benchflow_workers.sandbox.registry import egress_of
 from benchflow_workers.settings import WorkerSettings, load
+
+ROOT = Path(__file__).parents[3]
+WITHOUT_PACKAGE = """
+import sys
+sys.modules["cryptography"] = None
+from benchflow_workers.host import host_findings
+from benchflow_workers.sandbox.registry import egress_of
+from benchflow_workers.settings import WorkerSettings
+print(egress_of(WorkerSettings()).authority)
+texts = [found["text"] for found in host_findings()]
+works = [text for text in texts if "isolate" in text and "changes none" not in text]
+print(all("benchflow-workers[urls]" in text for text in works))
+"""
 
 
 def test_nothing_private_is_open_unless_somebody_says_so() -> None:
@@ -43,3 +62,24 @@ def test_authority_of_a_sandbox_is_made_where_the_package_for_it_is_there() -> N
 
     assert make is not None
     assert make(frozenset({"a.org"})).certificate.startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_worker_without_the_package_opens_no_tls_and_the_doctor_says_so(tmp_path: Path) -> None:
+    environ = {"PYTHONPATH": str(ROOT), "BENCHFLOW_STATE_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGE],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ran.stdout.splitlines() == ["None", "True"], ran.stderr
+
+
+def test_list_with_urls_is_not_begun_where_tls_cannot_be_opened() -> None:
+    policy = NetworkPolicy("denylist", blocked_urls=("https://a.org/x",))
+
+    with pytest.raises(OSError, match=r"pip install 'benchflow-workers\[urls\]'"):
+        Outlet(EgressOptions()).plug_in_blocking(policy, os.getpid(), lambda: None)
