@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from benchflow_client.errors import SandboxError
+from benchflow_client.errors import SandboxError, WorkerError
 
 _WAIT_S = 0.5
 """Seconds between two looks for room; a trial that ends wakes those who wait."""
@@ -20,9 +20,11 @@ class Capacity:
 
     Args:
         gpus: The GPUs there are; each is given to one sandbox at a time.
+        keep: Takes a name from every other process of this host, where none has it.
     """
 
-    def __init__(self, *, gpus: Sequence[str] = ()) -> None:
+    def __init__(self, *, gpus: Sequence[str] = (), keep: Callable[[str], bool] = lambda _: True) -> None:
+        self._keep = keep
         self._cpus: float | None = None
         self._memory_mb: int | None = None
         self._used_cpus = 0.0
@@ -34,6 +36,19 @@ class Capacity:
     def limit(self, *, cpus: float | None, memory_mb: int | None) -> None:
         """Set what there is; None = no limit. Meant for the worker's start."""
         self._cpus, self._memory_mb = cpus, memory_mb
+
+    def keep_gpus(self) -> None:
+        """Take the GPUs from every other worker of this host for good. Meant for the worker's start.
+
+        Raises:
+            WorkerError: Another worker has one of them.
+        """
+        for gpu in self._gpus:
+            if not self._keep(f"gpu {gpu}"):
+                raise WorkerError(
+                    f"GPU {gpu} is given out by another worker of this host.",
+                    hint="Tell each worker GPUs of its own: BENCHFLOW_GPUS.",
+                )
 
     @asynccontextmanager
     async def hold(

@@ -34,6 +34,20 @@ class HostLocks:
     def __init__(self, folder: Path, *, wait_s: float = _WAIT_S) -> None:
         self._folder = folder
         self._wait_s = wait_s
+        self._kept: list[int] = []
+
+    def keep(self, name: str) -> bool:
+        """Take a name for as long as this process lives; False = another one has it.
+
+        Raises:
+            SandboxError: `sandbox.start_failed`: its file cannot be made.
+        """
+        file = self._open(name)
+        if not _is_taken(file):
+            os.close(file)
+            return False
+        self._kept.append(file)
+        return True
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncGenerator[None, None]:

@@ -101,6 +101,17 @@ def test_gpus_a_worker_has_not_are_no_verdict(
     assert words in trial.result.failures[-1].message
 
 
+def test_worker_does_not_start_with_a_gpu_of_another_worker_of_its_host(fleet: WorkerFleet) -> None:
+    first = fleet.start(BENCHFLOW_GPUS="0,1")
+
+    code, said = fleet.refused(BENCHFLOW_GPUS="1,2")
+
+    assert (code, "GPU 1 is given out by another worker of this host" in said) == (3, True), said
+    first.kill()
+    first.wait(60)
+    fleet.start(BENCHFLOW_GPUS="1,2")
+
+
 @pytest.mark.docker
 @pytest.mark.parametrize(
     ("queues", "gpus", "words"),
