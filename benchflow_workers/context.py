@@ -161,11 +161,11 @@ def _parts(
     fleet: str,
 ) -> Parts:
     """Return what the trials of this worker are made of."""
-    state_dir = client.state_dir
+    state_dir, locks = client.state_dir, _locks(client.state_dir)
     scratch, bundles = _scratch(state_dir), BundleCache(store, state_dir / "bundles")
     return Parts(
-        bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, _locks(state_dir),
-        capacity=Capacity(gpus=worker.gpu_ids()), metering=Metering(worker.prices), scratch=scratch,
+        bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, locks,
+        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=Metering(worker.prices), scratch=scratch,
     )  # fmt: skip
 
 
