@@ -15,6 +15,9 @@ from tests.rollouts import Ran, Rollouts
 from tests.worlds import write_task
 
 TASKS = Path(__file__).parents[2] / "assets" / "tasks"
+LOCAL = pytest.mark.parametrize("kind", [pytest.param("local", marks=pytest.mark.root)], indirect=True)
+"""What is decided on the worker, whatever the sandbox."""
+
 DOCKERFILE = "FROM debian:bookworm-slim\nWORKDIR /app\nRUN echo old > kept && echo old > gone\n"
 TEST = '#!/bin/sh\n[ -e gone ] || [ "$(cat kept)" != new ] || echo 1 > /logs/verifier/reward.txt\n'
 AGENT = "#!/bin/sh\necho ran; echo new > kept; rm gone\n"
@@ -107,12 +110,14 @@ async def test_only_submission_files_are_kept_and_put_back(rollouts: Rollouts) -
     assert (done["frozen"]["is_whole"], done["frozen"]["missing"]) == (False, ["/app/optional.txt"])
 
 
+@LOCAL
 async def test_submission_is_what_a_sandbox_of_the_tests_own_is_given_too(rollouts: Rollouts) -> None:
     first = await rollouts.run(TASKS / "submission-files", job="apart", separate_verifier=True)
 
     assert first.result.reward == 1.0, first.said()
 
 
+@LOCAL
 async def test_work_of_an_attempt_whose_worker_died_is_found_and_that_of_an_unfinished_one_is_not(
     rollouts: Rollouts,
 ) -> None:

@@ -22,6 +22,9 @@ Shell = Callable[..., Awaitable[str]]
 Open = Callable[..., Awaitable[Sandbox]]
 
 TASKS = Path(__file__).parents[2] / "assets" / "tasks"
+LOCAL = pytest.mark.parametrize("kind", [pytest.param("local", marks=pytest.mark.root)], indirect=True)
+"""What is decided on the worker, whatever the sandbox."""
+
 SEPARATE = '[verifier]\nenvironment_mode = "separate"\n'
 DOCKERFILE = "FROM debian:bookworm-slim\nWORKDIR /app\nRUN echo 1 > /app/kept && touch /app/conftest.py\n"
 
@@ -198,6 +201,7 @@ async def test_what_there_is_to_carry_is_measured_where_it_lies(open_sandbox: Op
     )
 
 
+@LOCAL
 async def test_image_that_cannot_be_built_is_the_verifiers_failure_and_no_verdict(
     rollouts: Rollouts, tmp_path: Path
 ) -> None:
@@ -217,6 +221,7 @@ async def test_image_that_cannot_be_built_is_the_verifiers_failure_and_no_verdic
     assert record(ran)["status"] == "sandbox_failed"
 
 
+@LOCAL
 async def test_dead_channel_is_tried_once_more_without_another_sandbox_or_the_agent(
     provider: SandboxProvider, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +237,7 @@ async def test_dead_channel_is_tried_once_more_without_another_sandbox_or_the_ag
     assert [sandbox.verifications for sandbox in wedging.wedged] == [3]
 
 
+@LOCAL
 async def test_larger_of_the_two_sandboxes_is_what_the_worker_must_have_room_for(
     watched: Any, kind: str, tmp_path: Path
 ) -> None:
