@@ -137,7 +137,9 @@ def _user(task: Task, job: JobSpec) -> Reasons:
 def _rounds(task: Task, job: JobSpec, turns: tuple[PlannedTurn, ...]) -> Reasons:
     """Yield why rounds do not go together with what else the task and the job declare."""
     has_loop, own = job.loop != SINGLE_SHOT, document_of(task).user
-    if has_loop and own is not None:
+    if has_loop and job.user is not None:
+        yield "user", "a user does not go together with a loop; give one of the two"
+    if has_loop and own is not None and job.user is None:
         yield "user", "a loop does not go together with the user of a task; leave --loop out"
     if has_loop and turns:
         yield "scenes", "a loop is not run over roles and scenes; leave --loop out"

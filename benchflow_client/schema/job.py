@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
 from benchflow_client.schema.agent import AgentSpec, check_env
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.ids import JOB_NAME_PATTERN
-from benchflow_client.schema.loop import SINGLE_SHOT, parse_loop
 from benchflow_client.schema.locked_paths import check_locked
+from benchflow_client.schema.loop import SINGLE_SHOT, parse_loop
 from benchflow_client.schema.separate import check_carried
 
 SandboxKind = Literal["auto", "docker", "local", "null"]
@@ -206,13 +206,6 @@ class JobSpec(Record):
     def _written_out(cls, value: str) -> str:
         """Return the strategy with all its parameters, so that equal ones are equal texts."""
         return str(parse_loop(value))
-
-    @field_validator("user")
-    @classmethod
-    def _without_loop(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("loop", SINGLE_SHOT) != SINGLE_SHOT:
-            raise ValueError("a user does not go together with a loop; give one of the two")
-        return value
 
     def resolved_agents(self) -> tuple[AgentSpec, ...]:
         """Return the agents with the job-wide model, variables and time limits filled in."""

@@ -48,6 +48,8 @@ EVERY_FIELD: dict[str, Any] = {
     "freeze_workspace": True,
     "separate_verifier": True,
     "separate_verifier_include": ["/opt/tool", "/srv/data"],
+    "loop": "verify-retry:k=2,feedback=raw",
+    "user": "patient",
     "environment_manifest": "notes@v1",
     "job_name": "my-job",
     "jobs_dir": "out",

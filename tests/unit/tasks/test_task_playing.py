@@ -99,6 +99,12 @@ def test_user_of_the_job_stands_in_for_one_that_cannot_talk(make_document):
     assert reasons(make_document, "user: {model: claude-x}", user="patient") == ()
 
 
+def test_user_of_the_job_goes_with_no_loop(make_document):
+    assert reasons(make_document, "user: {}", user="patient", loop="self-review") == (
+        "user: a user does not go together with a loop; give one of the two",
+    )
+
+
 def test_steps_go_with_no_loop(make_task):
     folder = make_task({
         "task.toml": '[[steps]]\nname = "a"\n',
