@@ -44,11 +44,8 @@ async def build_by_plugin(
     """
     said = _Said()
     words = [
-        *("--host", endpoint, BUILDX, "build", "--load", "--progress", "plain"),
-        *("--tag", build.tag, "--file", "Dockerfile"),
-        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
-        *(word for name, value in build.args.items() for word in ("--build-arg", f"{name}={value}")),
-        *(("--target", build.target) if build.target else ()),
+        *("--host", endpoint, BUILDX, "build"),
+        *_options(build, labels),
         *(("--pull",) if pull else ()),
         "-",
     ]
@@ -62,6 +59,15 @@ async def build_by_plugin(
         ) from error
     if code != 0:
         raise_failed(build, said.progress, said.reason or f"buildx ended with exit code {code}")
+
+
+def _options(build: Build, labels: Mapping[str, str]) -> list[str]:
+    return [
+        *("--load", "--progress", "plain", "--tag", build.tag, "--file", "Dockerfile"),
+        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+        *(word for name, value in build.args.items() for word in ("--build-arg", f"{name}={value}")),
+        *(("--target", build.target) if build.target else ()),
+    ]
 
 
 class _Said:
