@@ -51,8 +51,6 @@ EVERY_FIELD: dict[str, Any] = {
     "loop": "verify-retry:k=2,feedback=raw",
     "user": "patient",
     "environment_manifest": "notes@v1",
-    "loop": "single-shot",
-    "user": "strict-user",
     "job_name": "my-job",
     "jobs_dir": "out",
     "skip_invalid": True,
