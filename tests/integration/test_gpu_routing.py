@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from benchflow_client import JobSpec
+from benchflow_client.errors import WorkerError
 from tests.engine_proxy import engine_proxy
+from tests.fleets import embedded_fleet
 from tests.waiting import until
 from tests.worker_fleets import WorkerFleet
 from tests.worlds import write_task
@@ -99,6 +101,21 @@ def test_gpus_a_worker_has_not_are_no_verdict(
     assert trial.result is not None
     assert (trial.receipt.reward, trial.result.failures[-1].code) == (None, code)
     assert words in trial.result.failures[-1].message
+
+
+@pytest.mark.docker
+def test_embedded_fleet_without_gpus_refuses_such_a_job_and_says_how_to_tell_it_of_some(
+    tmp_path: Path,
+) -> None:
+    with (
+        embedded_fleet(tmp_path) as client,
+        pytest.raises(
+            WorkerError, match=r"this machine's worker has none to give \(queue docker\.gpu\)"
+        ) as caught,
+    ):
+        client.submit(gpu_job(tmp_path / "gpu-tasks"))
+
+    assert "BENCHFLOW_GPUS=0,1" in caught.value.hint
 
 
 def test_worker_does_not_start_with_a_gpu_of_another_worker_of_its_host(fleet: WorkerFleet) -> None:

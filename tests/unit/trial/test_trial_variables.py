@@ -152,3 +152,21 @@ def test_control_is_told_of_no_tool_server(make: Callable[..., World]) -> None:
     targets = [one.target for one in prepare(world.attempt(), world.parts).sandbox.uploads]
 
     assert "/opt/benchflow/mcp.json" not in targets
+
+
+def test_secret_of_the_worker_stays_one_under_a_name_that_tells_nothing(make: Callable[..., World]) -> None:
+    toml = """
+[environment.env]
+PLACE = "${LAB_TOKEN}"
+[solution.env]
+OTHER = "${LAB_REGION}"
+[[environment.setup_commands]]
+command = "true"
+[environment.setup_commands.env]
+PLAIN = "${LAB_PASSWORD:-none}"
+"""
+    world = make(toml=toml)
+    environ = {"LAB_TOKEN": "token-of-lab", "LAB_REGION": "region-of-lab", "LAB_PASSWORD": "word-of-lab"}
+    world.environ.update(environ)
+
+    assert prepare(world.attempt(), world.parts).secrets == {"token-of-lab", "word-of-lab"}
