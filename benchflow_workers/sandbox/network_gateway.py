@@ -244,13 +244,15 @@ class Gateway:
 
     def _note(self, refusal: Refusal, asked: str) -> None:
         """Write down what was refused; a name that nobody knows was refused by no list."""
-        logger.info(
+        is_kept = refusal.rule != UNREACHABLE and self._log.add(
+            refusal if refusal.host else Refusal(asked, refusal.port, refusal.rule)
+        )
+        logger.log(
+            logging.INFO if is_kept else logging.DEBUG,  # an agent that tries for ever fills no log
             "network: %r at %s, port %d, was refused: %s",
             refusal.url or refusal.host[:255], asked, refusal.port, refusal.rule,
             extra={"action": "egress_refused"},
         )  # fmt: skip
-        if refusal.rule != UNREACHABLE:
-            self._log.add(refusal if refusal.host else Refusal(asked, refusal.port, refusal.rule))
 
 
 def _refusal(call: _Call, port: int, rule: str) -> Refusal:

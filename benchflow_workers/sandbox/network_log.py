@@ -39,17 +39,19 @@ class EgressLog:
         self._lines: list[dict[str, Any]] = []
         self._left_out = 0
 
-    def add(self, refusal: Refusal) -> None:
-        """Write down an attempt; one too many is only counted."""
+    def add(self, refusal: Refusal) -> bool:
+        """Write down an attempt; returns False for one too many, which is only counted."""
         asked: dict[str, Any] = {"host": _short(refusal.host), "port": refusal.port}
         if refusal.url:
             asked = {"host": _short(refusal.host), "url": _short(refusal.url)}
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asked, "rule": refusal.rule}
         with self._lock:
-            if len(self._lines) < _MOST:
+            is_kept = len(self._lines) < _MOST
+            if is_kept:
                 self._lines.append(line)
             else:
                 self._left_out += 1
+        return is_kept
 
     def take(self) -> tuple[dict[str, Any], ...]:
         """Return what was written since the last time, and forget it."""

@@ -208,3 +208,21 @@ async def test_kind_of_sandbox_without_doors_is_told(server: LocalServer) -> Non
         await open_door(sandbox, 8500, LoopbackTarget(server.port))
 
     assert caught.value.code == "task.unsupported"
+
+
+async def test_door_of_a_local_sandbox_needs_no_right_over_its_network(
+    tmp_path: Path, server: LocalServer
+) -> None:
+    """What opens it is inside already: also a worker without root's rights has one."""
+    provider = LocalSandboxes(LocalOptions(tmp_path / "state", mode="rootless"))
+    name = f"doors-{secrets.token_hex(6)}"
+    sandbox = await provider.open(SandboxSpec(name, {}, None, None, "", network="no-network"))
+    try:
+        async with listen_inside(sandbox, 0, LoopbackTarget(server.port)) as address:
+            said = await ask(sandbox, *address.split(":"))
+            beside = await ask(sandbox, "127.0.0.1", server.port)
+    finally:
+        await sandbox.close()
+        await provider.close()
+
+    assert (said, beside) == ("answer to /v1", "nothing")
