@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchflow_client.schema.base import utc_now
 from benchflow_client.store.documents import json_lines, plain_json
 from benchflow_workers.gateway.dialect import DialectRules, Document, Tokens
-from benchflow_workers.gateway.grants import Grant
+from benchflow_workers.gateway.grants import RECORDED_BYTES, Grant
 from benchflow_workers.gateway.prices import Cost, Prices
 
 __all__ = ["Call", "read_answer", "read_object"]
@@ -20,6 +20,7 @@ ANSWER_LIMIT_BYTES: Final = 64 << 20
 """Bytes of an answer that are recorded; all of it is passed on."""
 
 _DATA: Final = b"data:"
+_BYTES_OF_A_TOKEN: Final = 4
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Call:
         rules: Its dialect.
         path: Path that was asked for.
         request: Body as the agent sent it.
+        request_bytes: Its size.
         attempts: How often the provider was asked.
         status: What the agent was answered with.
         error: Why it did not end well; empty = it did.
@@ -40,6 +42,7 @@ class Call:
     rules: DialectRules
     path: str
     request: Document
+    request_bytes: int = 0
     added: tuple[str, ...] = ()
     attempts: int = 0
     status: int = 0
@@ -64,13 +67,26 @@ class Call:
         """Count the call and return the answer's documents."""
         self.seconds = time.monotonic() - self.started
         answer = read_answer(bytes(self._answer))
-        tokens = self.rules.tokens(answer)
+        # Streams tell a part before their end: what is cut told no sum, unless it had finished.
+        is_whole = not self.error or self.rules.finish_reason(answer) is not None
+        tokens = self.rules.tokens(answer) if is_whole else None
         self._tokens = tokens
         if tokens is not None:
-            self._cost = prices.cost(self.grant.target.provider, self.grant.target.model, tokens)
+            self._cost = self._price(prices, tokens)
         if self.rules.is_generation(self.path):
             self.grant.settle(self.status, tokens, self._cost)
+            if self.status < 400:
+                charged = tokens or self._guess(answer)
+                self.grant.charge(charged, self._price(prices, charged))
         return answer
+
+    def _price(self, prices: Prices, tokens: Tokens) -> Cost:
+        return prices.cost(self.grant.target.provider, self.grant.target.model, tokens)
+
+    def _guess(self, answer: Sequence[Document]) -> Tokens:
+        """Return about what a call used that told nothing, so that no cap is got round by not listening."""
+        made = len(answer) if len(answer) > 1 else self._answer_bytes // _BYTES_OF_A_TOKEN
+        return Tokens(self.request_bytes // _BYTES_OF_A_TOKEN, made)
 
     def line(self, answer: Sequence[Document]) -> bytes:
         """Return the record of a finished call, as a line of JSON without secrets."""
@@ -96,10 +112,25 @@ class Call:
             "price_source": self._cost.source or None,
             "added": list(self.added),
             "request": self.request,
+            "request_bytes": self.request_bytes,
             "response": whole if answer else bytes(self._answer[:2000]).decode("utf-8", "replace"),
             "response_bytes": self._answer_bytes,
         }
-        return json_lines([self.grant.redactor.value(plain_json(record))])
+        line = self._masked(record)
+        self.grant.recorded_bytes += len(line)
+        return line
+
+    def _masked(self, record: Mapping[str, Any]) -> bytes:
+        """Return a record as a line without secrets; without its bodies where they find no room.
+
+        The line is masked as one: a body of a hundred thousand strings would take hours string by string.
+        """
+        numbers = {**record, "request": None, "response": None}
+        if self.grant.recorded_bytes + self.request_bytes + self._answer_bytes > RECORDED_BYTES:
+            return json_lines([self.grant.redactor.value(plain_json(numbers))])
+        line = self.grant.redactor.bytes(json_lines([record]))
+        # A mask in the place of a number is no JSON.
+        return line if read_object(line) is not None else json_lines([self.grant.redactor.value(numbers)])
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:
@@ -113,12 +144,22 @@ def _counts(tokens: Tokens) -> dict[str, int]:
 
 
 def read_object(body: bytes) -> Document | None:
-    """Return the JSON object of a body; None = it is none."""
+    """Return the JSON object of a body; None = it is none, or one of its objects has a key twice.
+
+    Readers differ in which of the two counts, and nobody may ask for another model that way.
+    """
     try:
-        value = json.loads(body)
+        value = json.loads(body, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key stands twice")
+    return made
 
 
 def read_answer(body: bytes) -> list[Document]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from benchflow_client.catalog.providers import Dialect
 
 __all__ = ["DialectRules", "Document", "Tokens", "count"]
+
+_MOST_TOKENS: Final = 10**12  # of one call: a larger number would spoil every sum
 
 Document = Mapping[str, Any]
 """A JSON object of an answer: the whole of a plain one, each event of a streamed one."""
@@ -102,5 +104,6 @@ class DialectRules(Protocol):
 
 
 def count(value: Any) -> int:
-    """Return a number of tokens; what is none counts as 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+    """Return a number of tokens; what is none, or cannot be true, counts as 0."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if is_count else 0

@@ -58,9 +58,9 @@ class ChatCompletions:
     def prepared(self, body: Document) -> Document | None:
         """Ask a stream for its usage, which it does not tell by itself."""
         options = body.get("stream_options")
-        if body.get("stream") is not True or (isinstance(options, Mapping) and "include_usage" in options):
-            return None
         more = options if isinstance(options, Mapping) else {}
+        if body.get("stream") is not True or more.get("include_usage") is True:
+            return None
         return {**body, "stream_options": {**more, "include_usage": True}}
 
     def key_header(self, key: str) -> tuple[str, str]:

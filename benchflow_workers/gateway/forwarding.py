@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import random
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aiohttp import ClientConnectionError, ClientError, ClientResponse, ClientSession, web
+from aiohttp import ClientError, ClientResponse, ClientSession, web
 
 from benchflow_workers.gateway.calls import Call, read_object
-from benchflow_workers.gateway.dialect import DialectRules
+from benchflow_workers.gateway.dialect import DialectRules, Document
 from benchflow_workers.gateway.dialects import RULES, dialect_of
 from benchflow_workers.gateway.grants import Grant, Grants
 from benchflow_workers.gateway.prices import Prices
@@ -40,6 +41,11 @@ _NOT_SENT: Final = frozenset({
 _NOT_ANSWERED: Final = frozenset({
     "content-length", "content-encoding", "connection", "transfer-encoding", "keep-alive", "set-cookie", "date", "server",
 })  # fmt: skip
+_LARGE_BYTES: Final = 1 << 20
+
+_OTHER_MODELS: Final = frozenset({"models", "fallbacks"})
+"""What routers read in the place of `model`, or after it."""
+
 _STATUS_OF: Final = {
     "authentication_error": 401,
     "permission_error": 403,
@@ -84,7 +90,8 @@ class Forwarder:
                 return web.Response()
             if request.method == "GET" and request.path.rstrip("/").endswith("/models"):
                 return web.json_response(_models(grant))
-            return await self._call(request, grant, rules)
+            async with grant.slots, grant.large_slots if _is_large(request) else nullcontext():
+                return await self._call(request, grant, rules)
         except _RefusedError as refused:
             shape = rules or next(iter(RULES.values()))
             return _json(_STATUS_OF[refused.kind], shape.error(refused.kind, refused.text))
@@ -105,26 +112,19 @@ class Forwarder:
             raise _RefusedError(
                 "not_found_error", f"Provider {grant.target.provider} speaks {spoken}, not {rules.name}."
             )
-        body = await request.read()
-        asked = read_object(body)
-        if asked is None:
-            raise _RefusedError("invalid_request_error", "The body is no JSON object.")
-        model = rules.model(request.path, asked)
-        if model != grant.target.model:
-            raise _RefusedError(
-                "not_found_error", f"Model {model!r} is not this trial's; it is {grant.target.model!r}."
-            )
-        if (spent := grant.refusal()) is not None:
-            raise _RefusedError("budget_exceeded", f"The budget of this trial is used up: {spent}.")
+        body, asked = await _asked(request, grant, rules)
         changed = rules.prepared(asked)
-        call = Call(grant, rules, request.path, asked, added=() if changed is None else ("usage",))
-        sent = body if changed is None else json.dumps(changed, ensure_ascii=False).encode()
+        added = () if changed is None else ("usage",)
+        call = Call(grant, rules, request.path, asked, request_bytes=len(body), added=added)
+        sent = body if changed is None else json.dumps(changed).encode()
         with grant.call():
             try:
                 return await self._forward(request, call, sent)
             finally:
                 # Counted at once, so that the next call knows; written beside.
-                self.writer.submit(_write, grant.file, call, call.finish(self.prices))
+                written = self.writer.submit(_write, grant.file, call, call.finish(self.prices))
+                if _is_large(request):
+                    await _done(asyncio.wrap_future(written))
 
     async def _forward(self, request: web.Request, call: Call, body: bytes) -> web.StreamResponse:
         target = call.grant.target
@@ -137,16 +137,40 @@ class Forwarder:
         while True:
             call.attempts += 1
             try:
-                async with self.session.post(url, data=body, headers=headers, params=query) as answer:
+                async with self.session.post(
+                    url, data=io.BytesIO(body), headers=headers, params=query, allow_redirects=False
+                ) as answer:
+                    call.status = answer.status
+                    if 300 <= answer.status < 400:
+                        call.status, call.error = 502, f"sent elsewhere, to {answer.headers.get('location')}"
+                        raise _RefusedError("api_error", f"The provider's address {url} {call.error}.")
                     wait_s = _wait(answer, call.attempts)
                     if wait_s is None:
                         return await _pass_on(request, call, answer)
-            except (ClientConnectionError, TimeoutError) as error:
-                wait_s = _backoff(call.attempts)
+            except (ClientError, TimeoutError) as error:
+                call.status, wait_s = 502, _backoff(call.attempts)
                 if call.first_byte_s is not None or call.attempts >= ATTEMPTS:
-                    call.status, call.error = 502, f"{type(error).__name__}: {error}"
+                    call.error = f"{type(error).__name__}: {error}"
                     raise _RefusedError("api_error", f"The provider cannot be reached: {error}.") from error
             await asyncio.sleep(wait_s)
+
+
+async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tuple[bytes, Document]:
+    """Return the body of a call that may be made, as it is and as it was read."""
+    body = await request.read()
+    asked = read_object(body)
+    if asked is None:
+        raise _RefusedError("invalid_request_error", "The body is no JSON object, or has a key twice.")
+    model = rules.model(request.path, asked)
+    if model != grant.target.model:
+        raise _RefusedError(
+            "not_found_error", f"Model {model!r} is not this trial's; it is {grant.target.model!r}."
+        )
+    if others := _OTHER_MODELS.intersection(asked):
+        raise _RefusedError("invalid_request_error", f"{min(others)!r} would ask other models; leave it out.")
+    if (spent := grant.refusal()) is not None:
+        raise _RefusedError("budget_exceeded", f"The budget of this trial is used up: {spent}.")
+    return body, asked
 
 
 async def _pass_on(request: web.Request, call: Call, answer: ClientResponse) -> web.StreamResponse:
@@ -172,6 +196,18 @@ async def _pass_on(request: web.Request, call: Call, answer: ClientResponse) -> 
         call.error = "the agent went away"
         raise
     return response
+
+
+def _is_large(request: web.Request) -> bool:
+    """Return whether a body is large, or does not say."""
+    return request.content_length is None or request.content_length > _LARGE_BYTES
+
+
+async def _done(written: asyncio.Future[None]) -> None:
+    """Wait for a record even where the agent left: else what waits to be written would fill the memory."""
+    while not written.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({written})
 
 
 def _token(request: web.Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.gateway.dialect import Tokens
@@ -20,12 +21,26 @@ __all__ = ["Grant", "Grants", "Masks"]
 
 TOKEN_PREFIX = "bf-"
 
+CALLS_AT_ONCE: Final = 64
+CAPPED_AT_ONCE: Final = 4
+"""Where there is a cap: what is under way is not counted yet, so so many calls may go beyond it."""
+
+LARGE_AT_ONCE: Final = 4
+"""Of those with a large body, which a worker's memory holds."""
+
+RECORDED_BYTES: Final = 256 << 20
+"""Bytes of calls that are kept whole in one turn; of later ones only the numbers are."""
+
 
 class Masks(Protocol):
     """What keeps secrets out of records."""
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with every secret in it masked."""
+        ...
+
+    def bytes(self, data: bytes) -> bytes:
+        """Return bytes with every secret in them masked."""
         ...
 
 
@@ -39,6 +54,9 @@ class Grant:
         allowance: What it may use.
         file: Where calls are recorded, one JSON object a line.
         redactor: Masks secrets before anything is written.
+        slots: One for each call under way.
+        large_slots: One more for each with a large body, until it is recorded.
+        recorded_bytes: How much is recorded; counted by the one thread that writes.
     """
 
     target: Target
@@ -46,6 +64,9 @@ class Grant:
     file: Path
     redactor: Masks
     token: str = field(default_factory=lambda: TOKEN_PREFIX + secrets.token_urlsafe(24), repr=False)
+    slots: asyncio.Semaphore = field(init=False, repr=False)
+    large_slots: asyncio.Semaphore = field(init=False, repr=False)
+    recorded_bytes: int = 0
     _lock: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _under_way: int = 0
     _calls: int = 0
@@ -54,8 +75,15 @@ class Grant:
     _input: int = 0
     _output: int = 0
     _cost: float = 0.0
+    _charged_tokens: int = 0
+    _charged_usd: float = 0.0
     _wait_s: float | None = None
     _statuses: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        is_capped = self.allowance.cost_usd is not None or self.allowance.tokens is not None
+        self.slots = asyncio.Semaphore(CAPPED_AT_ONCE if is_capped else CALLS_AT_ONCE)
+        self.large_slots = asyncio.Semaphore(LARGE_AT_ONCE)
 
     @contextmanager
     def call(self) -> Generator[None, None, None]:
@@ -77,9 +105,9 @@ class Grant:
     def refusal(self) -> str | None:
         """Return why no more calls are made for it; None = there is something left."""
         with self._lock:
-            if self.allowance.cost_usd is not None and self._cost >= self.allowance.cost_usd:
-                return f"{self._cost:.4f} of {self.allowance.cost_usd:g} US dollars are spent"
-            used = self._input + self._output
+            if self.allowance.cost_usd is not None and self._charged_usd >= self.allowance.cost_usd:
+                return f"{self._charged_usd:.4f} of {self.allowance.cost_usd:g} US dollars are spent"
+            used = self._charged_tokens
             if self.allowance.tokens is not None and used >= self.allowance.tokens:
                 return f"{used} of {self.allowance.tokens} tokens are used"
         return None
@@ -94,6 +122,12 @@ class Grant:
         """The seconds a provider asked to wait last; None = it did not."""
         with self._lock:
             return self._wait_s
+
+    def charge(self, tokens: Tokens, cost: Cost) -> None:
+        """Take from the allowance what a call used, or what it is guessed to have used."""
+        with self._lock:
+            self._charged_tokens += tokens.total
+            self._charged_usd += cost.usd or 0.0
 
     def settle(self, status: int, tokens: Tokens | None, cost: Cost) -> None:
         """Count a call that ended; an answer that told no tokens leaves the sums unknown."""
@@ -119,7 +153,8 @@ class Grant:
     def usage(self) -> AgentUsage:
         """Return what was used; a sum of which a part is unknown is unknown."""
         with self._lock:
-            is_known, is_priced = self._known == self._calls, self._priced == self._calls
+            calls = self._calls + self._under_way
+            is_known, is_priced = self._known == calls, self._priced == calls
             return AgentUsage(
                 n_input_tokens=self._input if is_known else None,
                 n_output_tokens=self._output if is_known else None,

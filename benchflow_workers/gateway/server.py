@@ -22,7 +22,9 @@ __all__ = ["Gateway"]
 logger = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
-REQUEST_LIMIT_BYTES: Final = 256 << 20
+REQUEST_LIMIT_BYTES: Final = 64 << 20
+"""More than any of the providers takes."""
+
 CONNECT_S: Final = 15.0
 SILENCE_S: Final = 900.0
 """How long a provider may say nothing: models that think for long do."""
