@@ -13,16 +13,24 @@ from benchflow_workers.agents.build_files import KEEP_BUILD_FILES
 from benchflow_workers.output import tail_text
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox
 
-__all__ = ["AGENT_STARTED", "AgentUser", "prepare_user"]
+__all__ = ["AGENT_STARTED", "SYSTEM_PATH", "WORKSPACE", "AgentUser", "prepare_user"]
 
 AGENT_STARTED: Final = "/opt/benchflow/agent-started"
 """Mark in a folder of root's: what changed after it, the agent may have changed."""
+
+SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Folders of programs that only root can write on any distribution; before what an image declares, where an
+agent of an earlier step may write."""
+
+WORKSPACE: Final = "/opt/benchflow/workspace"
+"""File beside it that names the workspace, links followed: where its folder is the agent's, it may put a link there."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_.\-]{0,31}|[0-9]{1,9}")
 _ANSWER = re.compile(rb"benchflow-user:([0-9]+):([0-9]+):([^\n]*)\n")
 
 PROGRAM: Final = f"""
 set -u
+PATH={SYSTEM_PATH}:${{PATH-}}
 {KEEP_BUILD_FILES}
 user=$1 work=$2
 shift 2
@@ -74,6 +82,7 @@ else
 fi
 [ -f {AGENT_STARTED} ] || : >{AGENT_STARTED} || fail "no mark can be set"
 chmod 0755 /opt/benchflow && chmod 0644 {AGENT_STARTED} || fail "the mark cannot be closed"
+[ -f {WORKSPACE} ] || (cd -P "$work" && pwd -P) >{WORKSPACE} || fail "the place of $work cannot be kept"
 keep_build_files "$work" || fail "the build files of $work cannot be kept"
 echo "benchflow-user:$uid:$gid:$home"
 """

@@ -11,7 +11,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.task import Task
 from benchflow_workers.agents.usage import total_usage
-from benchflow_workers.agents.user import prepare_user
+from benchflow_workers.agents.user import SYSTEM_PATH, prepare_user
 from benchflow_workers.sandbox.base import ROOT, Command, Sandbox, Upload
 from benchflow_workers.shell_scripts import unix_copies
 from benchflow_workers.trial.records import Prepared, PreparedStep, Rollout
@@ -23,7 +23,9 @@ __all__ = ["begin_step", "combined", "is_passed"]
 SETUP_SCRIPT: Final = "setup.sh"
 """Script of a step's workdir that is run in the workspace before its agent."""
 
-_CLEAR: Final = """
+_CLEAR: Final = (
+    f"PATH={SYSTEM_PATH}:${{PATH-}}\n"
+    + """
 set -u
 tests=$1 solution=$2
 for logs in /logs/agent /logs/verifier; do
@@ -34,6 +36,7 @@ done
 rm -rf "$tests" "$solution" || exit 1
 if [ -L /tests ]; then rm -f /tests; fi
 """
+)
 """What a step leaves for no later one to see: its tests, its solution, what both sides wrote down."""
 
 _SET_UP: Final = f"""

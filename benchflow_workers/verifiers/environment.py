@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from benchflow_client.schema.task import Task
+from benchflow_workers.agents.user import SYSTEM_PATH
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 
 __all__ = ["SYSTEM_PATH", "place_of_tests", "verifier_environment"]
-
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Folders of programs that only root can write on any distribution."""
 
 CONSTANT: Mapping[str, str] = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # else a planted package is a plugin

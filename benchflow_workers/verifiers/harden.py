@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchflow_client.schema.task import VerifierTable
-from benchflow_workers.agents.user import AGENT_STARTED
+from benchflow_workers.agents.user import AGENT_STARTED, WORKSPACE
 from benchflow_workers.verifiers.harden_baseline import RESTORE
 from benchflow_workers.verifiers.run_folders import LIST_CHANGED
 
@@ -61,6 +61,7 @@ empty() {
 probe || { empty; probe || reclaim full; probe || fail disk; }
 empty
 [ -d /app ] || mkdir -p /app
+if [ -n "$before" ] && [ -L "$work" ] && [ "$(cd -P "$work" 2>/dev/null && pwd -P)" != "$before" ]; then rm -f "$work"; fi
 [ -d "$work" ] || mkdir -p "$work" || fail workspace
 """,
     is_for_controls=True,
@@ -105,16 +106,22 @@ BYTECODE = Step(
     """
 find "$real" -xdev -name __pycache__ -type d $changed -prune -exec rm -rf {} + 2>/dev/null
 find "$real" -xdev -path '*/__pycache__/*' ! -type d $changed -exec rm -f {} + 2>/dev/null
-for name in $shadows; do
-  for file in "$real/$name.py" "$real/$name.pyc" "$real/$name"/__init__.* "$real/$name".*.so "$real/$name.so"; do
-    [ -e "$file" ] || [ -L "$file" ] || continue
-    find "$file" -maxdepth 0 $changed -exec rm -rf {} + 2>/dev/null
+for folder in "$real" $folders; do
+  case $folder in /*) ;; *) folder=$real/$folder ;; esac
+  folder=$(cd -P "$folder" 2>/dev/null && pwd -P) || continue
+  case $folder/ in "$real"/*) ;; *) [ -n "$changed" ] || continue ;; esac
+  for name in $shadows; do
+    for file in "$folder/$name.py" "$folder/$name.pyc" "$folder/$name"/__init__.* "$folder/$name".*.so "$folder/$name.so"; do
+      [ -e "$file" ] || [ -L "$file" ] || continue
+      find "$file" -maxdepth 0 $changed -exec rm -rf {} + 2>/dev/null
+    done
   done
 done
 """,
 )
 """6. Byte code that does not come from the source beside it, and modules that would be taken for Python's
-own or pytest's by tests that run Python in the workspace, whose folder it searches first: `SHADOWS`."""
+own or pytest's by tests that run Python in the workspace, or where their scripts go, whose folder it
+searches first: `SHADOWS`."""
 
 OWNER = Step(
     "owner",
@@ -241,19 +248,23 @@ reclaim() {{
     rm -f "$folder/$agent"
   done
 }}
-changed= spared=/nonexistent home=/home/$agent
+asked=$PATH PATH=$safe
+changed= spared=/nonexistent home=/home/$agent before=
+if [ -n "$agent" ] && [ "$agent" != root ] && [ -f {WORKSPACE} ]; then IFS= read -r before <{WORKSPACE}; fi
 if [ "$agent" = root ]; then home=/root; fi
 if [ "$agent" != root ] && [ -f {AGENT_STARTED} ] && find {AGENT_STARTED} -cnewer {AGENT_STARTED} >/dev/null 2>&1; then
   changed="-cnewer {AGENT_STARTED}"
 fi
 """
-"""What the steps share: what an agent can have changed, where its home is. Caches the image brought serve
+"""What the steps share: programs that only root can write, even where the tests have a PATH of their own (`asked`);
+what an agent can have changed, where its home is. Caches the image brought serve
 tests without network, so where nothing tells them from the agent's they go only when the disk is full."""
 
 PLACE = """
 real=$(cd -P "$work" && pwd -P) || fail workspace
+[ -z "$before" ] || [ "$real" = "$before" ] || fail workspace
 """
-"""The workspace without links; there is one from step 2 on."""
+"""The workspace without links; there is one from step 2 on, and it is the one that the agent was given."""
 
 
 def steps_for(verifier: VerifierTable, agent_user: str | None) -> tuple[Step, ...]:

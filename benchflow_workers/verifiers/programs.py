@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchflow_client.schema.task import Task, VerifierTable
+from benchflow_workers.agents.user import SYSTEM_PATH
 from benchflow_workers.sandbox.base import Completed
-from benchflow_workers.verifiers.environment import SYSTEM_PATH
 from benchflow_workers.verifiers.harden import hardening_program
 from benchflow_workers.verifiers.run_folders import LOAD_GUARD, MAKE_STATE, OWN_VARIABLES, PLACES, USE_STATE
 from benchflow_workers.verifiers.task_tests import TEST_SCRIPT
@@ -52,6 +52,7 @@ class Arguments:
         run: Hex digits that no other run has.
         guard: Module of the plugin guard; empty = none is loaded.
         guard_is_copied: The tests drop PYTHONPATH, so the guard must stand among Python's packages.
+        folders: Where the scripts go before they run Python.
     """
 
     tests: str
@@ -66,6 +67,7 @@ class Arguments:
     run: str = "0"
     guard: str = ""
     guard_is_copied: bool = False
+    folders: Sequence[str] = ()
 
     def argv(self, program: str) -> Sequence[str]:
         """Return the command that runs a program with these arguments."""
@@ -73,7 +75,7 @@ class Arguments:
         plugins = "yes" if self.may_use_image_plugins else ""
         agent, interpreter = self.agent_user or "", self.interpreter or ""
         last = (self.judge, " ".join(self.shadows), self.script)
-        guard = (self.run, self.guard, "yes" if self.guard_is_copied else "")
+        guard = (self.run, self.guard, "yes" if self.guard_is_copied else "", " ".join(self.folders))
         values = (self.tests, self.workdir, agent, interpreter, kept, plugins, *last, *guard)
         return ("sh", "-c", program, "benchflow-verify", *values)
 
@@ -82,7 +84,7 @@ PRELUDE = f"""
 set -u
 tests=$1 work=$2 agent=$3 interpreter=$4 kept=" $5 " plugins=$6 judge=$7 shadows=$8 script=$9
 shift 9
-run=$1 guard=$2 copies=$3
+run=$1 guard=$2 copies=$3 folders=$4
 {PLACES}
 say() {{ echo "{RECEIPT} $*" >&2; }}
 fail() {{ say failed "$1"; exit {REFUSED_EXIT}; }}
@@ -125,13 +127,16 @@ trusted() {
     kept_entries=$kept_entries:$entry
   done
 }
-case $kept in
-  *" PATH "*) PATH=$image_path ;;
-  *)
-    trusted "$image_path:$system"
-    PATH=${kept_entries#:}
-    ;;
-esac
+only_root_changes() {
+  case $1 in /*) ;; *) return 1 ;; esac
+  target=$(readlink -f "$1") && [ -f "$target" ] && only_root_writes "${target%/*}" || return 1
+  set -- $(ls -ldn "$target")
+  [ "$3" = 0 ] || return 1
+  case $1 in ?????w* | ????????w*) return 1 ;; esac
+}
+trusted "$image_path:$system"
+safe=${kept_entries#:}
+PATH=$safe
 case $kept in
   *" PYTHONPATH "*) ;;
   *)
@@ -139,9 +144,15 @@ case $kept in
     PYTHONPATH=${kept_entries#:}
     ;;
 esac
+case $kept in
+  *" BASH_ENV "*) ;;
+  *) [ -z "${BASH_ENV-}" ] || only_root_changes "$BASH_ENV" || unset BASH_ENV ;;
+esac
+case $kept in *" PATH "*) PATH=$image_path ;; esac
 export PATH PYTHONPATH
 """
-"""PATH and PYTHONPATH: what the image declares, in its order, as far as only root can write there."""
+"""PATH and PYTHONPATH: what the image declares, in its order, as far as only root can write there. So too the
+file that bash runs before a script."""
 
 UNPACK = """
 command -v tar >/dev/null 2>&1 || { say no-tar; exit 97; }
@@ -197,12 +208,12 @@ exec sh "$tests/$script" </dev/null 2>&1
 
 def harden_program(task: Task, agent_user: str | None) -> str:
     """Return the program that makes a sandbox fit for tests, which are placed after it."""
-    return PRELUDE + TRUSTED + MAKE_STATE + _steps(task, agent_user)
+    return PRELUDE + TRUSTED + _steps(task, agent_user) + MAKE_STATE
 
 
 def clearing_program() -> str:
     """Return the program that makes a service no agent was in fit for tests: no old verdict, a workspace."""
-    return PRELUDE + TRUSTED + MAKE_STATE + hardening_program(VerifierTable(), None)
+    return PRELUDE + TRUSTED + hardening_program(VerifierTable(), None) + MAKE_STATE
 
 
 def test_program() -> str:
@@ -212,7 +223,8 @@ def test_program() -> str:
 
 def one_program(task: Task, agent_user: str | None) -> str:
     """Return the program that does all of it, the tests' archive on its standard input."""
-    return harden_program(task, agent_user) + UNPACK + LINK + USE_STATE + PLUGINS + LOAD_GUARD + RUN
+    harden = harden_program(task, agent_user) + "PATH=$asked\n"
+    return harden + UNPACK + LINK + USE_STATE + PLUGINS + LOAD_GUARD + RUN
 
 
 def _steps(task: Task, agent_user: str | None) -> str:

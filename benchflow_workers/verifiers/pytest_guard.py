@@ -75,11 +75,12 @@ class Guard:
         """Return its folder in the sandbox."""
         return f"/_benchflow_guard_{self.run}"
 
-    def uploads(self) -> Sequence[Upload]:
-        """Return its file: readable for whoever runs the tests, written by root only."""
+    def uploads(self, workdir: str) -> Sequence[Upload]:
+        """Return its file, made for a workspace: readable for whoever runs the tests, written by root only."""
         text = (files(__package__) / _PLUGIN).read_text(encoding="utf-8")
-        values = (self.place, AGENT_STARTED, f"{VERIFIER_LOGS_DIR}/{MARKERS}", self.key)
-        call = f"\n\ninstall({', '.join(map(repr, values))})\n"
+        markers = f"{VERIFIER_LOGS_DIR}/{MARKERS}"
+        named = {"started": AGENT_STARTED, "workspace": workdir, "markers": markers, "key": self.key}
+        call = f"\n\ninstall({self.place!r}, **{named!r})\n"
         return (Upload(f"{self.place}/{self.module}.py", content=(text + call).encode(), mode=0o644),)
 
 

@@ -16,7 +16,7 @@ import posix
 import sys
 from functools import lru_cache
 from importlib.machinery import ModuleSpec
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 from _pytest.config import PytestPluginManager, builtin_plugins
@@ -74,8 +74,10 @@ class Files:
 class Guard:
     """What one pytest process knows and leaves for the worker."""
 
-    def __init__(self, files: Files, markers: str, key: str) -> None:
+    def __init__(self, files: Files, workspace: str, markers: str, key: str) -> None:
         self.files = files
+        self.workspace = os.path.join(os.path.realpath(workspace), "")
+        self.loading: List[str] = []
         self.markers = markers
         self.key = key.encode()
         self.process = os.getpid()
@@ -97,8 +99,33 @@ class Guard:
         """End the session before a plugin of the agent's is imported."""
         path = self.planted(module, declared_in)
         if path is not None:
-            self.tell("refused", plugin=name, file=path)
-            raise pytest.UsageError(f"Plugin {name!r} is refused: the agent can have written {path}")
+            self.refuse(name, path)
+
+    def refuse(self, name: str, path: str) -> None:
+        """Say which file it was, and end the session."""
+        self.tell("refused", plugin=name, file=path)
+        raise pytest.UsageError(f"Plugin {name!r} is refused: the agent can have written {path}")
+
+    @contextlib.contextmanager
+    def watched(self, name: str, module: str) -> Iterator[None]:
+        """Refuse modules of the agent's while a plugin from outside the workspace is imported.
+
+        One that stands in the workspace may well import what the agent was asked to change.
+        """
+        is_outside = not any(os.path.realpath(path).startswith(self.workspace) for path in files_of(module))
+        self.loading.append(name if is_outside else "")
+        try:
+            yield
+        finally:
+            self.loading.pop()
+
+    def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Any = None) -> None:
+        """Look at what a plugin imports before anybody else is asked, and find nothing."""
+        del target
+        if self.loading and self.loading[-1]:
+            spec = spec_of(name, path, without=self)
+            if spec is not None and spec.has_location and spec.origin and self.files.has(spec.origin):
+                self.refuse(self.loading[-1], os.path.abspath(spec.origin))
 
     def exit_code(self, code: int) -> int:
         """Return the exit code for a process that asks to end at once: none ends early and well."""
@@ -123,11 +150,12 @@ def files_of(module: str) -> Iterator[str]:
         path = spec.submodule_search_locations
 
 
-def spec_of(name: str, path: Optional[Sequence[str]]) -> Optional[ModuleSpec]:
-    """Return how Python would import a module, from whom it asks, in that order."""
+def spec_of(name: str, path: Optional[Sequence[str]], without: Any = None) -> Optional[ModuleSpec]:
+    """Return how Python would import a module, from whom it asks, in that order, but for one of them."""
     if name in sys.modules:
         return getattr(sys.modules[name], "__spec__", None)
-    specs = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    finders = [finder for finder in sys.meta_path if finder is not without and hasattr(finder, "find_spec")]
+    specs = (finder.find_spec(name, path) for finder in finders)
     return next((spec for spec in specs if spec is not None), None)
 
 
@@ -149,50 +177,63 @@ def entry_points(search_path: Tuple[str, ...], folder_of_empty: str) -> List[Ent
     return found
 
 
-def install(place: str, started: str, markers: str, key: str) -> None:
+def install(place: str, *, started: str, workspace: str, markers: str, key: str) -> None:
     """Stand between pytest and its plugins, and between a session and its end.
 
     Args:
         place: Folder of the guard, with the list of the agent's files.
         started: Mark of the agent's start.
+        workspace: Where the agent worked.
         markers: File of the lines to the worker.
         key: What they are sealed with.
     """
     global GUARD
-    GUARD = guard = Guard(Files(place, started), markers, key)
-    import_plugin = PytestPluginManager.import_plugin
-    load_entry_points = PytestPluginManager.load_setuptools_entrypoints
+    GUARD = guard = Guard(Files(place, started), workspace, markers, key)
+    sys.meta_path.insert(0, guard)
     exit_at_once = os._exit
-
-    def guarded_import(manager: Any, modname: str, consider_entry_points: bool = False) -> None:
-        is_known = manager.is_blocked(modname) or manager.get_plugin(modname) is not None
-        names = (
-            {point.name for point in entry_points(tuple(sys.path), os.getcwd())}
-            if consider_entry_points
-            else set()
-        )
-        if not is_known and modname not in builtin_plugins and modname not in names:
-            guard.check(modname, modname)
-        import_plugin(manager, modname, consider_entry_points=consider_entry_points)
-
-    def guarded_entry_points(manager: Any, group: str, name: Optional[str] = None) -> int:
-        for point in entry_points(tuple(sys.path), os.getcwd()):
-            if point.name == name:
-                guard.check(point.name, point.module, point.declared_in)
-            elif name is None and guard.planted(point.module, point.declared_in) is not None:
-                manager.set_blocked(point.name)
-        return load_entry_points(manager, group, name)
-
-    def guarded_exit(code: int) -> None:
-        exit_at_once(guard.exit_code(code))
-
+    manager = PytestPluginManager
     for target, attribute, guarded in (
-        (PytestPluginManager, "import_plugin", guarded_import),
-        (PytestPluginManager, "load_setuptools_entrypoints", guarded_entry_points),
-        (os, "_exit", guarded_exit),
-        (posix, "_exit", guarded_exit),
+        (manager, "import_plugin", guarded_import(guard, manager.import_plugin)),
+        (manager, "load_setuptools_entrypoints", guarded_load(guard, manager.load_setuptools_entrypoints)),
+        (os, "_exit", lambda code: exit_at_once(guard.exit_code(code))),
+        (posix, "_exit", lambda code: exit_at_once(guard.exit_code(code))),
     ):
         setattr(target, attribute, guarded)
+
+
+def guarded_import(guard: Guard, import_plugin: Callable[..., None]) -> Callable[..., None]:
+    """Return how pytest imports a plugin by the name of its module, if no package declares one of that name."""
+
+    def guarded(manager: Any, modname: str, consider_entry_points: Any = False) -> None:
+        is_known = manager.is_blocked(modname) or manager.get_plugin(modname) is not None
+        declared = entry_points(tuple(sys.path), os.getcwd()) if consider_entry_points else []
+        if is_known or modname in builtin_plugins or modname in {point.name for point in declared}:
+            import_plugin(manager, modname, consider_entry_points=consider_entry_points)
+            return
+        guard.check(modname, modname)
+        with guard.watched(modname, modname):
+            import_plugin(manager, modname, consider_entry_points=consider_entry_points)
+
+    return guarded
+
+
+def guarded_load(guard: Guard, load_entry_points: Callable[..., int]) -> Callable[..., int]:
+    """Return how pytest loads plugins that packages declare: the one of a name, or all but the agent's."""
+
+    def guarded(manager: Any, group: str, name: Optional[str] = None) -> int:
+        points = entry_points(tuple(sys.path), os.getcwd())
+        if name is None:
+            for point in points:
+                if guard.planted(point.module, point.declared_in) is not None:
+                    manager.set_blocked(point.name)
+            return load_entry_points(manager, group)
+        named = [point for point in points if point.name == name]
+        for point in named:
+            guard.check(name, point.module, point.declared_in)
+        with guard.watched(name, named[0].module if named else name):
+            return load_entry_points(manager, group, name)
+
+    return guarded
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -56,8 +56,20 @@ PYTEST_SHADOWS = (
     "string", "textwrap", "threading", "selectors", "select", "socket", "platform", "getpass", "gettext", "pprint",
     "zipfile", "shlex", "uuid", "bdb", "cmd", "pdb", "doctest", "difflib", "code", "codeop", "atexit", "packaging",
     "py", "pygments", "exceptiongroup", "tomllib", "tomli", "faulthandler", "numbers", "decimal", "stat", "genericpath",
+    "__future__", "asyncio", "attr", "base64", "binascii", "bz2", "concurrent", "configparser", "contextvars", "email",
+    "fcntl", "grp", "hmac", "importlib_metadata", "ipaddress", "lzma", "ntpath", "pkgutil", "pwd", "pyexpat",
+    "quopri", "readline", "rlcompleter", "runpy", "sre_compile", "sre_constants", "sre_parse", "ssl", "termios",
+    "typing_extensions", "unicodedata", "urllib", "uu", "xml", "zipimport", "zipp", "zlib",
+    "_asyncio", "_bisect", "_blake2", "_bootlocale", "_bz2", "_collections_abc", "_colorize", "_compat_pickle",
+    "_compression", "_contextvars", "_csv", "_datetime", "_decimal", "_distutils_hack", "_elementtree", "_hashlib",
+    "_heapq", "_json", "_lzma", "_markupbase", "_md5", "_opcode", "_opcode_metadata", "_pickle", "_posixsubprocess",
+    "_pydatetime", "_pydecimal", "_queue", "_random", "_sha1", "_sha2", "_sha3", "_sha256", "_sha512", "_sitebuiltins",
+    "_socket", "_ssl", "_struct", "_typing", "_uuid", "_weakrefset", "_zoneinfo",
 )  # fmt: skip
 """What pytest imports besides: an own module of such a name in the folder it runs in would break it anyway."""
+
+ANSWERS = ("array", "calendar", "html")
+"""What some versions of pytest import besides, and an answer may be called by: kept where the tests name it."""
 
 _FROM_FOLDER = re.compile(
     r"\bpython[0-9.]*\s+(?:-[A-Za-z]*\s+)*(?:-[A-Za-z]*[mc]\b|-(?=\s|$)|<<)", re.MULTILINE
@@ -69,6 +81,9 @@ _KEEPS_SEARCH_PATH = re.compile(r"""\$\{?PYTHONPATH|(?:environ\.get|getenv)\(\s*
 _OTHER_PYTHON = re.compile(
     rf"{_OWN_ENVIRONMENT.pattern}|\b(?:conda|mamba|micromamba|poetry|pdm|hatch|tox|nox)\b|/activate\b|venv"
     r"|\bpython\d\.\d|/bin/(?:python|pytest)"
+)
+_GOES_TO = re.compile(
+    r"""\b(?:cd|pushd)\s+(?:--\s+)?["']?(?:\$\{?BENCHFLOW_AGENT_CWD\}?["']?/)?([A-Za-z0-9_./-]+)"""
 )
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 
@@ -87,6 +102,7 @@ class PytestUse:
         resets_path: They run Python without the search path they are given, so a plugin
             must stand among the packages of the image's Python.
         has_other_python: They may run another Python than the image's first.
+        folders: Where the scripts go; Python is run there as in the workspace.
     """
 
     plugins: Sequence[str]
@@ -95,6 +111,7 @@ class PytestUse:
     is_used: bool = False
     resets_path: bool = False
     has_other_python: bool = False
+    folders: Sequence[str] = ()
 
 
 def pytest_use(task: Task, folder: Path) -> PytestUse:
@@ -115,10 +132,11 @@ def pytest_use(task: Task, folder: Path) -> PytestUse:
     return PytestUse(
         plugins,
         may_use_image=_has_word(text, "pytest") and not has_own,
-        shadows=_shadows(text),
+        shadows=_shadows(text, everything),
         is_used=_has_word(everything, "pytest"),
         resets_path=_resets_path(everything),
         has_other_python=_OTHER_PYTHON.search(everything) is not None,
+        folders=tuple(dict.fromkeys(_GOES_TO.findall(text))),
     )
 
 
@@ -133,11 +151,13 @@ def _resets_path(text: str) -> bool:
     return bool(_NO_SEARCH_PATH.search(text)) or not all(map(_KEEPS_SEARCH_PATH.search, lines))
 
 
-def _shadows(text: str) -> Sequence[str]:
+def _shadows(text: str, everything: str) -> Sequence[str]:
     """Return the modules to keep out of the workspace: more with pytest, which imports them itself."""
     if not _FROM_FOLDER.search(text):
         return ()
-    return (*SHADOWS, *PYTEST_SHADOWS) if _MODULE_PYTEST.search(text) else SHADOWS
+    if not _MODULE_PYTEST.search(text):
+        return SHADOWS
+    return (*SHADOWS, *PYTEST_SHADOWS, *(name for name in ANSWERS if not _has_word(everything, name)))
 
 
 def _read(path: Path) -> str:

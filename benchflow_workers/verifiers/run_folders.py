@@ -18,7 +18,7 @@ _STATE: Final = {
     "UV_CONFIG_FILE": "uv.toml",
 }
 
-OWN_VARIABLES: Final = frozenset({"PATH", "PYTHONPATH", "PIP_PREFIX", *_STATE})
+OWN_VARIABLES: Final = frozenset({"PATH", "PYTHONPATH", "BASH_ENV", "PIP_PREFIX", *_STATE})
 """Variables the programs set in the sandbox, where the task does not."""
 
 PLACES: Final = """
@@ -46,6 +46,7 @@ make_state() {
   [ -z "$judge" ] || chown "$judge" "$state" 2>/dev/null || chmod 0777 "$state"
 }
 make_state
+true
 """
 """What the image brought there for root serves tests without network, so it is linked, not lost: with an
 unprivileged agent nobody else wrote it."""

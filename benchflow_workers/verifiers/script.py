@@ -206,7 +206,7 @@ class _Work:
 
     @property
     def _guard_uploads(self) -> Sequence[Upload]:
-        return self.guard.uploads() if self.is_guarded else ()
+        return self.guard.uploads(self.place.workdir) if self.is_guarded else ()
 
     def _arguments(self, sandbox: Sandbox, *, agent_user: str | None) -> Arguments:
         return Arguments(
@@ -222,6 +222,7 @@ class _Work:
             run=self.guard.run,
             guard=self.guard.module if self.is_guarded else "",
             guard_is_copied=self.pytest.resets_path,
+            folders=self.pytest.folders,
         )
 
     def _test_command(self, program: str) -> Command:

@@ -28,6 +28,11 @@ __all__ = ["judge_script"]
 LENIENT: Final = "BENCHFLOW_REWARD_LENIENT"
 """Variable of `verifier.env`; "1" ignores unknown keys of `reward.json` that are no numbers."""
 
+UNSEEN: Final = (
+    "the tests speak of pytest and gave a full reward, and no session of pytest began under the plugin guard: "
+    "they may not run it, or not pass its options on, or something ran in its place"
+)
+
 SUSPECT: Final = (
     "verifier may be broken: its output shows that a tool of the tests could not be found or installed, "
     "there is no test report, and the reward is 0"
@@ -53,7 +58,8 @@ def judge_script(context: VerifyContext, run: Completed, logs: Path) -> Verdict:
         return Verdict(rewards=None, failure=failure, warnings=guard_warnings(report))
     if report.is_broken_off and (rewards.reward or 0) >= 1:
         return Verdict(rewards=None, failure=_broken_off(context, run), warnings=guard_warnings(report))
-    warnings = (*rewards.warnings, *_suspicions(run, rewards, logs), *guard_warnings(report))
+    unseen = (UNSEEN,) if guard is not None and not report.begun and (rewards.reward or 0) >= 1 else ()
+    warnings = (*rewards.warnings, *_suspicions(run, rewards, logs), *guard_warnings(report), *unseen)
     return Verdict(rewards.to_record(), None, warnings)
 
 

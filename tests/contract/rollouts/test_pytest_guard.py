@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.root, pytest.mark.parametrize("kind", ["local"], indir
 
 PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
 SITE = "/opt/site"
-HOUSE = "def pytest_addoption(parser):\n    parser.addoption('--house', action='store_true')\n"
+HOUSE = "import house_rules\n\n\ndef pytest_addoption(parser):\n    parser.addoption('--house', action='store_true')\n"
 WIN = "import os; open('/logs/verifier/reward.txt', 'w').write('1'); open('/tmp/ran', 'w'); os._exit(0)"
 """What a planted plugin does; the file in /tmp tells that it ran."""
 
@@ -89,6 +89,7 @@ async def bench(open_sandbox: Open, shell: Shell, make_task: MakeTask, tmp_path:
             shutil.copy(origin, site / origin.name)
     declare(site / "house-1.dist-info", "house", "house_plugin")
     (site / "house_plugin.py").write_text(HOUSE)
+    (site / "house_rules.py").write_text("")
     sandbox = await open_sandbox((Upload(SITE, source=site, mode=0o755),), {"PYTHONPATH": SITE})
     return Bench(sandbox, shell, make_task, tmp_path)
 
@@ -109,11 +110,11 @@ def outcome(verdict: Verdict) -> tuple[float | str, tuple[str, ...]]:
 async def test_plugins_of_the_image_the_task_and_the_tests_are_loaded_and_nothing_is_said(
     bench: Bench,
 ) -> None:
-    """One stands in the workspace, where the agent changed another file beside it; one comes with the tests."""
+    """One stands in the workspace and imports what the agent changed there; one comes with the tests."""
     bench.user = "nobody"
     bench.files = {"theirs.py": "LOADED = 1\n", "conftest.py": "pytest_plugins = ['theirs', 'ours']\n"}
-    await bench.shell(bench.sandbox, "cd /app; echo 'def pytest_configure(): print(\"loaded\")' >ours.py")
-    await bench.plant("echo x >other.py")
+    await bench.shell(bench.sandbox, "cd /app; echo 'import other' >ours.py; echo x=1 >other.py")
+    await bench.plant("echo x=2 >other.py")
 
     verdict, printed = await bench.verify(RUN.format(options="--house"))
 
@@ -121,6 +122,7 @@ async def test_plugins_of_the_image_the_task_and_the_tests_are_loaded_and_nothin
 
 
 REFUSED: dict[str, tuple[str, list[str], dict[str, str], str]] = {
+    "imported": ('echo "$win" >house_rules.py', ["--house"], {}, "house_rules.py"),  # before a session imports it
     "dist_info": (DIST_INFO.format(name="house", module="planted"), ["--house"], {}, "house-99.dist-info"),
     "of_a_trusted_module": (DIST_INFO.format(name="house", module="os"), [], {}, "house-99.dist-info"),
     "shadow": ('echo "$win" >house_plugin.py', ["--house"], {}, "house_plugin.py"),

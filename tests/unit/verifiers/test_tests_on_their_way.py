@@ -157,7 +157,8 @@ def test_plugins_are_inferred_from_what_a_script_installs_and_uses(
 @pytest.mark.parametrize(
     ("script", "kept_out", "left"),
     [
-        ("python3 -m pytest /tests", {"pytest", "json", "ast"}, {"calendar", "queue"}),
+        ("python3 -m pytest /tests", {"pytest", "json", "ast", "calendar", "_heapq"}, {"queue"}),
+        ("python3 -m pytest /tests  # of calendar.py", {"pytest", "html"}, {"calendar"}),
         ("python -I -m pytest /tests", {"pytest", "ast"}, set()),
         ("python3.12 -c 'import json'", {"json", "os"}, {"ast", "types"}),
         ("python3 - <<EOF\nimport json\nEOF", {"json"}, {"ast"}),
