@@ -8,7 +8,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from benchflow_client.errors import BenchflowError
+from benchflow_client import settings as client_settings
+from benchflow_client.catalog.agents import find_agent
+from benchflow_client.errors import BenchflowError, UsageError
+from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.host import host_findings, is_healthy, remove_all_sandboxes, sandbox_findings
 from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
 
@@ -58,6 +61,19 @@ def sandboxes(verb: Annotated[str, Parameter(help="audit or clean")]) -> int:
 def remove_sandboxes() -> int:
     """Remove every sandbox of the fleet BENCHFLOW_FLEET on this host; for a fleet that has ended."""
     sys.stdout.write(json.dumps(remove_all_sandboxes()))
+    return 0
+
+
+@app.command(name="prepare-agent")
+def prepare_agent(name: Annotated[str, Parameter(help="A ready-made agent.")]) -> int:
+    """Install a ready-made agent on this host, where it is not there yet."""
+    entry = find_agent(name)
+    if entry.program is None:
+        raise UsageError(
+            f"Agent {name!r} needs no installation.", hint="`bench agents` says which are ready-made."
+        )
+    folder = Toolbox(client_settings.load().state_dir / "toolbox").prepared(entry.program)
+    sys.stdout.write(f"{name} {entry.program.version} is in {folder}\n")
     return 0
 
 

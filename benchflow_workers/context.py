@@ -27,6 +27,7 @@ from benchflow_client.store.configured import configured_store
 from benchflow_workers import settings as worker_settings
 from benchflow_workers.admission import Admitter
 from benchflow_workers.agents.registry import Metering, agent_of
+from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.delivery import Deliveries
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
@@ -166,6 +167,7 @@ def _parts(
     return Parts(
         bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, locks,
         capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=Metering(worker.prices), scratch=scratch,
+        toolbox=Toolbox(state_dir / "toolbox"),
     )  # fmt: skip
 
 

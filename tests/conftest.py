@@ -77,6 +77,12 @@ def _rabbitmq_problem() -> str:
     return f"no {missing[0]} on PATH" if missing else ""
 
 
+@cache
+def _npm_problem() -> str:
+    """Return why no agent can be installed here; empty = one can."""
+    return "" if shutil.which("npm") is not None else "no npm on PATH"
+
+
 PROBLEMS: dict[str, Callable[[], str]] = {
     "docker": _docker_problem,
     "root": _root_problem,
@@ -85,6 +91,7 @@ PROBLEMS: dict[str, Callable[[], str]] = {
     "buildx": lambda: _plugin_problem("buildx"),
     "browser": _browser_problem,
     "rabbitmq": _rabbitmq_problem,
+    "npm": _npm_problem,
 }
 
 

@@ -86,6 +86,13 @@ FAILURES: dict[str, FailureKind] = {
     "agent.not_runnable": _kind(
         "agent cannot be run", "install_failure", _SETUP, "bench agents · check the script"
     ),
+    "agent.install_failed": _kind(
+        "agent could not be installed",
+        "install_failure",
+        _INFRA,
+        "bench agents prepare, on the worker's host",
+        is_retried=True,
+    ),
     "agent.env_missing": _kind(
         "agent variable not set", "install_failure", _SETUP, "set the variable on the workers"
     ),

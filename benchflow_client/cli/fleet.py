@@ -6,18 +6,19 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
 
 from benchflow_client import settings as settings_module
 from benchflow_client.api import Client
-from benchflow_client.catalog.agents import list_agents
+from benchflow_client.catalog.agents import find_agent, list_agents
 from benchflow_client.cli import render
 from benchflow_client.cli.jobs import JobsDir, Json
 from benchflow_client.doctor import check_machine
 from benchflow_client.embedded.fleet import EmbeddedFleet
-from benchflow_client.report import WorkerRow, agents_report
+from benchflow_client.errors import UsageError
+from benchflow_client.report import WorkerRow, agent_record, agent_report, agents_report
 
 
 def worker(
@@ -100,11 +101,26 @@ def doctor(*, json: Json = False) -> int:
     return 1 if any(check.status == "FAIL" for check in checks) else 0
 
 
-def agents(*, json: Json = False) -> int:
-    """List the agents that --agent takes."""
-    entries = list_agents()
+def agents(
+    verb: Annotated[
+        Literal["list", "show", "prepare"],
+        Parameter(help="list; show NAME; prepare NAME: install it on this host, as its first trial would."),
+    ] = "list",
+    name: Annotated[str | None, Parameter(help="An agent.")] = None,
+    *,
+    json: Json = False,
+) -> int:
+    """List the agents that --agent takes, show one, or install a ready-made one on this host."""
+    if (verb == "list") != (name is None):
+        raise UsageError(
+            f"`bench agents {verb}` takes {'no name' if name else 'a name'}.",
+            hint="`bench agents` lists them.",
+        )
+    if verb == "prepare":
+        os.execv(sys.executable, [sys.executable, "-m", "benchflow_workers", "prepare-agent", str(name)])
+    entries = list_agents() if name is None else [find_agent(name)]
     if json:
-        render.print_json([{"name": e.name, "description": e.description, "kind": e.kind} for e in entries])
+        render.print_json([agent_record(entry) for entry in entries])
     else:
-        render.render_report(agents_report(entries))
+        render.render_report(agents_report(entries) if name is None else agent_report(entries[0]))
     return 0

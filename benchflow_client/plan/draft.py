@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchflow_client.catalog.agents import find_agent
+from benchflow_client.catalog.agents import AgentEntry, find_agent
 from benchflow_client.catalog.sandboxes import SANDBOXES
 from benchflow_client.errors import JobSpecError, TaskError
 from benchflow_client.plan.playing import unplayable
@@ -211,10 +211,18 @@ def _plan_agents(
             bundle, script = digest_of(folder), Path(spec.name).name
             folders[bundle] = folder
         else:
-            find_agent(spec.name)
+            _check_model(spec, find_agent(spec.name))
         label = _unique(spec.label, labels)
         agents.append(PlannedAgent(label=label, slug=slug(label), spec=spec, bundle=bundle, script=script))
     return tuple(agents), folders
+
+
+def _check_model(spec: AgentSpec, entry: AgentEntry) -> None:
+    """Refuse a ready-made agent without a model: no trial of it could begin."""
+    if entry.program is not None and spec.model is None:
+        raise JobSpecError(
+            f"Agent {spec.name!r} needs a model.", hint="Give one: --model provider/name (docs/models.md)."
+        )
 
 
 def _check_no_secret(spec: AgentSpec) -> None:

@@ -156,6 +156,32 @@ def agents_report(entries: Sequence[AgentEntry]) -> Report:
     return (Table(columns, tuple(Row((e.name, e.kind, e.description)) for e in entries)),)
 
 
+def agent_record(entry: AgentEntry) -> dict[str, Any]:
+    """Return one agent as a JSON object."""
+    record: dict[str, Any] = {"name": entry.name, "description": entry.description, "kind": entry.kind}
+    if entry.program is None:
+        return record
+    builds = {machine: list(build.packages) for machine, build in entry.program.builds.items()}
+    return {
+        **record,
+        "version": entry.program.version,
+        "dialects": list(entry.program.dialects),
+        "packages": builds,
+    }
+
+
+def agent_report(entry: AgentEntry) -> Report:
+    """Return what is known of one agent."""
+    lines = [Line(entry.description, label=entry.name), Line(entry.kind, label="kind")]
+    if entry.program is not None:
+        lines.append(Line(entry.program.version, label="version"))
+        lines.append(Line(", ".join(entry.program.dialects), label="speaks"))
+        for machine, build in entry.program.builds.items():
+            lines.append(Line(" ".join(build.packages), label=f"packages, {machine}"))
+        lines.append(Line("--model provider/name, of a provider that speaks the same", label="needs"))
+    return tuple(lines)
+
+
 def doctor_report(checks: Sequence[Check]) -> Report:
     """Return the findings, each with its fix below it."""
     tones: dict[str, Tone] = {"PASS": "good", "WARN": "warn", "FAIL": "bad"}

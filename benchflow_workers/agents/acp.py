@@ -1,6 +1,6 @@
-"""The agent that speaks the Agent Client Protocol: a program of the user's, talked to in the sandbox.
+"""Agents that speak the Agent Client Protocol: programs that are talked to in the sandbox.
 
-It starts in the workspace as the agent's user; every line it prints that is no message of
+Each starts in the workspace as the agent's user; every line it prints that is no message of
 the protocol is its log. Prompts are given one after the other in one session. It has the
 tools it brings: the worker offers it neither files nor terminals.
 """
@@ -28,16 +28,17 @@ from benchflow_workers.agents.acp_session import (
     connected,
     open_session,
 )
+from benchflow_workers.agents.acp_start import CLAUDE, OfTheUser, Start
 from benchflow_workers.agents.acp_trajectory import Trajectory
 from benchflow_workers.agents.base import AgentContext, AgentRun
-from benchflow_workers.agents.program import APART, check_started, program_command, program_uploads
+from benchflow_workers.agents.program import check_started
 from benchflow_workers.agents.turn import UNLIMITED_S
 from benchflow_workers.output import tail_text, with_gap_marked
 from benchflow_workers.sandbox.base import OUTPUT_LIMIT_BYTES, Sandbox, Upload
 from benchflow_workers.sandbox.output import CappedOutput
 from benchflow_workers.sandbox.process import Process
 
-__all__ = ["AcpAgent"]
+__all__ = ["AcpAgent", "claude_agent_acp"]
 
 EXIT_S: Final = 5.0
 """How long a program that broke off is waited for, to learn how it ended."""
@@ -45,13 +46,15 @@ EXIT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AcpAgent:
-    """Talks to `AgentContext.script`.
+    """Talks to a program.
 
     Attributes:
+        start: How the program gets there and is started.
         handshake_s: Seconds for each answer before the first prompt.
         cancel_s: Seconds it has for a clean end when it is told to stop.
     """
 
+    start: Start = field(default_factory=OfTheUser)
     handshake_s: float = HANDSHAKE_S
     cancel_s: float = CANCEL_S
 
@@ -71,7 +74,7 @@ class AcpAgent:
         Raises:
             AgentError: `agent.not_runnable` when there is no such file, or nothing could run it.
         """
-        return program_uploads(context)
+        return self.start.uploads(context)
 
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
         """Give the agent its prompts, until one is not answered or the time is over.
@@ -85,7 +88,7 @@ class AcpAgent:
             time.monotonic() + timeout_s, context.spec.idle_timeout_s or None, self.handshake_s, self.cancel_s
         )
         turn = _Turn(context, limits, sandbox.workdir)
-        async with sandbox.attach(program_command(context, APART, timeout_s=timeout_s)) as process:
+        async with sandbox.attach(self.start.command(context, timeout_s)) as process:
             await turn.take(process)
         return turn.run()
 
@@ -223,3 +226,8 @@ def _server(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def claude_agent_acp() -> AcpAgent:
+    """Return Claude behind the protocol."""
+    return AcpAgent(CLAUDE)

@@ -42,6 +42,7 @@ MOST_TOKENS: Final = 10**12
 """More than any session uses."""
 
 _ALLOWED: Final = ("allow_always", "allow_once")
+_FREE_MODES: Final = ("bypassPermissions", "agent-full-access", "yolo")
 _METHOD_NOT_FOUND: Final = -32601
 
 
@@ -212,6 +213,13 @@ async def open_session(
         limits,
     )
     opened = await _ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)}, limits)
+    if not isinstance(opened.get("sessionId"), str):
+        raise AgentAnswerError("session/new was answered without a sessionId")
+    mode = _free_mode(opened.get("modes"))
+    if mode is not None:
+        await _ask(
+            connection, "session/set_mode", {"sessionId": opened.get("sessionId"), "modeId": mode}, limits
+        )
     info = ready.get("agentInfo")
     return Session(
         connection=connection,
@@ -220,6 +228,18 @@ async def open_session(
         trajectory=trajectory,
         usage=AgentUsage(),
     )
+
+
+def _free_mode(modes: Any) -> str | None:
+    """Return the mode in which an agent asks nobody, where it has one and is in another: its sandbox is the fence."""
+    if not isinstance(modes, Mapping):
+        return None
+    offered = modes.get("availableModes")
+    ids = (
+        [mode.get("id") for mode in offered if isinstance(mode, Mapping)] if isinstance(offered, list) else []
+    )
+    mode = next((name for name in _FREE_MODES if name in ids), None)
+    return None if mode == modes.get("currentModeId") else mode
 
 
 async def _ask(
@@ -233,6 +253,8 @@ async def _ask(
         raise NoHandshakeError(method) from error
     except RequestError as error:
         raise AgentAnswerError(str(error), error.data) from error
+    if answer is None:
+        return {}
     if not isinstance(answer, Mapping):
         raise AgentAnswerError(f"{method} was answered with {type(answer).__name__}, not with an object")
     return answer

@@ -7,11 +7,12 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from benchflow_client.errors import AgentError
-from benchflow_workers.agents.base import AgentContext
+from benchflow_workers.agents.base import INSTRUCTION_PATH, AgentContext
+from benchflow_workers.agents.turn import UNLIMITED_S
 from benchflow_workers.sandbox.base import Command, Upload
 from benchflow_workers.shell_scripts import HEAD_BYTES, interpreter_of, is_shell_script, unix_text
 
-__all__ = ["check_started", "program_argv", "program_command", "program_uploads"]
+__all__ = ["check_started", "program_argv", "program_command", "program_uploads", "start_command"]
 
 AGENT_DIR: Final = "/opt/benchflow/agent"
 """Folder of the program in the sandbox; root's."""
@@ -54,6 +55,10 @@ TOGETHER: Final = _START + 'exec "$@" 2>&1\n'
 """Starts the program with both of its streams in one, in order, for logs."""
 
 
+FROM_PROMPT: Final = _START + 'exec "$@" <"$BENCHFLOW_INSTRUCTION"\n'
+"""Starts the program with its streams apart and the prompt on its standard input."""
+
+
 def program_uploads(context: AgentContext) -> Sequence[Upload]:
     """Return the program as it is placed in the sandbox.
 
@@ -89,16 +94,40 @@ def program_command(
 
     Args:
         context: The agent.
-        start: `APART` or `TOGETHER`.
+        start: `APART`, `TOGETHER` or `FROM_PROMPT`.
+        timeout_s: Seconds it may take.
+        env: Variables on top of the agent's.
+    """
+    return start_command(
+        context, start, program_argv(context), need=_need(context), timeout_s=timeout_s, env=env
+    )
+
+
+def start_command(
+    context: AgentContext,
+    start: str,
+    argv: Sequence[str],
+    *,
+    need: str = "",
+    timeout_s: float = UNLIMITED_S,
+    env: Mapping[str, str] | None = None,
+) -> Command:
+    """Return the command that becomes any program, as the agent's user.
+
+    Args:
+        context: The agent.
+        start: `APART`, `TOGETHER` or `FROM_PROMPT`.
+        argv: The program and its arguments.
+        need: What the sandbox must have to run it; empty = nothing.
         timeout_s: Seconds it may take.
         env: Variables on top of the agent's.
     """
     user = "" if "HOME" in context.env else context.user
     return Command(
-        ("sh", "-c", start, "benchflow-agent", user, _need(context), *program_argv(context)),
+        ("sh", "-c", start, "benchflow-agent", user, need, *argv),
         timeout_s=timeout_s,
         user=context.user,
-        env={**context.env, **(env or {})},
+        env={**context.env, "BENCHFLOW_INSTRUCTION": INSTRUCTION_PATH, **(env or {})},
     )
 
 

@@ -24,6 +24,9 @@ ACP: Final = "acp"
 
 _PLACES = {
     ACP: "benchflow_workers.agents.acp:AcpAgent",
+    "claude-agent-acp": "benchflow_workers.agents.acp:claude_agent_acp",
+    "claude-code": "benchflow_workers.agents.cli_claude:claude_code",
+    "codex-cli": "benchflow_workers.agents.cli_codex:codex_cli",
     "nop": "benchflow_workers.agents.nop:NopAgent",
     "oracle": "benchflow_workers.agents.oracle:OracleAgent",
     PROBE_PREFIX: "benchflow_workers.agents.probe:ProbeAgent",
@@ -54,7 +57,7 @@ def agent_of(name: str) -> Agent:
     try:
         return cast("Agent", getattr(import_module(module), attribute)())
     except ModuleNotFoundError as error:
-        if known != ACP or (error.name or "").startswith("benchflow"):
+        if (error.name or "").partition(".")[0] != "acp":
             raise
         raise MissingExtraError("An agent of the Agent Client Protocol", "acp") from error
 

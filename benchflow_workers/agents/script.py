@@ -66,7 +66,7 @@ class ScriptAgent:
 
 
 async def _run_once(sandbox: Sandbox, context: AgentContext, *, timeout_s: float) -> AgentRun:
-    env = {"BENCHFLOW_INSTRUCTION": INSTRUCTION_PATH, "BENCHFLOW_EVENTS": EVENTS_PATH}
+    env = {"BENCHFLOW_EVENTS": EVENTS_PATH}
     done = await sandbox.exec(program_command(context, TOGETHER, timeout_s=timeout_s, env=env))
     if not done.timed_out:
         # The program's own words are on the other stream.

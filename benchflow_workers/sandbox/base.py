@@ -101,6 +101,19 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the worker's host that a sandbox sees and cannot change.
+
+    Attributes:
+        source: The folder; it must not change while a sandbox lives.
+        target: Absolute path in the sandbox.
+    """
+
+    source: Path
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What a rollout asks of a provider.
 
@@ -124,6 +137,7 @@ class SandboxSpec:
         env: Variables of every command in it.
         workdir: Workspace; None = the image's own, `/root` where that is `/`.
         uploads: Placed before the first command.
+        mounts: Shown read-only; a provider whose host is another one places copies.
         services: What runs beside it; None = nothing.
     """
 
@@ -146,6 +160,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
     uploads: Sequence[Upload] = ()
+    mounts: Sequence[Mount] = ()
     services: ServicesSpec | None = None
 
     @property

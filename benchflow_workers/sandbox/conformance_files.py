@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from benchflow_workers.sandbox.base import SandboxSpec, Upload
+from benchflow_workers.sandbox.base import Mount, SandboxSpec, Upload
 from benchflow_workers.sandbox.conformance_bench import (
     Bench,
     Check,
@@ -17,6 +17,7 @@ from benchflow_workers.sandbox.conformance_bench import (
     expect_equal,
     fresh_path,
     output,
+    sh,
 )
 
 _MIB = 1 << 20
@@ -279,7 +280,27 @@ def _tree(root: Path) -> list[str]:
     return sorted(str(item.relative_to(root)) for item in root.rglob("*"))
 
 
+async def check_a_mount_is_seen_and_cannot_be_changed(bench: Bench) -> None:
+    """A folder of the host is there with its exec bits, and stays as it is whatever root does inside."""
+    folder = bench.scratch / "mounted"
+    folder.mkdir(exist_ok=True)
+    program = folder / "program"
+    program.write_text("#!/bin/sh\necho mounted\n")
+    program.chmod(0o755)
+    spec = replace(bench.make_spec(), mounts=(Mount(folder, "/opt/bf-mounted"),))
+    async with bench.fresh(spec) as sandbox:
+        said = await output(sandbox, "/opt/bf-mounted/program")
+        await sh(
+            sandbox,
+            "echo no >/opt/bf-mounted/program; rm -rf /opt/bf-mounted; chmod 777 /opt/bf-mounted/program",
+        )
+
+    expect_equal(said, "mounted", "output of a program in it")
+    expect_equal(program.read_text(), "#!/bin/sh\necho mounted\n", "the program on the host")
+
+
 FILE_CHECKS: tuple[Check, ...] = (
+    check(check_a_mount_is_seen_and_cannot_be_changed),
     check(check_content_is_placed_with_owner_and_mode, "users"),
     check(check_folder_is_placed_whole, "users"),
     check(check_empty_folder_and_link_are_placed),

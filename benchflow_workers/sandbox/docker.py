@@ -21,7 +21,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.compose import MAIN_SERVICE
 from benchflow_workers.sandbox import network_links
 from benchflow_workers.sandbox.archive import pack
-from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec
+from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec, Upload
 from benchflow_workers.sandbox.docker_compose import ServiceGroup
 from benchflow_workers.sandbox.docker_compose_bodies import merged
 from benchflow_workers.sandbox.docker_compose_parts import is_part, list_parts, remove_part
@@ -152,7 +152,7 @@ class DockerSandboxes:
                 hint=f"It opens with {' or '.join(sorted(_NETWORKS))}; a list of names is set on a running sandbox.",
             )
         http = await self._connect()
-        spec = self._without_other_gpus(spec)
+        spec = _with_copies(self._without_other_gpus(spec), http)
         on_disk, in_memory = split_by_mount(spec.uploads)
         with contextlib.ExitStack() as archives:
             placed = [
@@ -286,6 +286,14 @@ class DockerSandboxes:
         return None if self._egress is None else ContainerNetwork(http, container_id, wiring, self._egress)
 
 
+def _with_copies(spec: SandboxSpec, http: EngineHttp) -> SandboxSpec:
+    """Return a spec with copies in the place of mounts, where the engine may be on another host."""
+    if http.endpoint.unix_path or not spec.mounts:
+        return spec
+    copies = (Upload(mount.target, source=mount.source) for mount in spec.mounts)
+    return replace(spec, mounts=(), uploads=(*copies, *spec.uploads))
+
+
 class _ImageGoneError(Exception):
     """The image was removed from the host after it was found."""
 
@@ -336,6 +344,10 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
             "PidsLimit": spec.pids,
             "Ulimits": _file_limits(spec.storage_mb),
             "LogConfig": {"Type": "none", "Config": {}},
+            "Mounts": [
+                {"Type": "bind", "Source": str(mount.source), "Target": mount.target, "ReadOnly": True}
+                for mount in spec.mounts
+            ],
             **_gpus(spec.devices),
         },
     }

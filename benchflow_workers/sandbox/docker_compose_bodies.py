@@ -85,11 +85,12 @@ def common_body(service: Service) -> dict[str, Any]:
 
 
 def merged(body: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a description with changes; limits are added to those that are there."""
+    """Return a description with changes; limits and mounts are added to those that are there."""
     host, other = dict(body.get("HostConfig", {})), dict(changes.get("HostConfig", {}))
     limits = [*host.get("Ulimits", ()), *other.get("Ulimits", ())]
     dropped = [*host.get("CapDrop", ()), *other.get("CapDrop", ())]
-    host |= other | {"CapDrop": dropped} | ({"Ulimits": limits} if limits else {})
+    mounts = [*host.get("Mounts", ()), *other.get("Mounts", ())]
+    host |= other | {"CapDrop": dropped, "Mounts": mounts} | ({"Ulimits": limits} if limits else {})
     return {**body, **changes, "HostConfig": host}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from benchflow_client.errors import SandboxError
+from benchflow_client.errors import AgentError, SandboxError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.locked_paths import all_locked
@@ -18,15 +18,16 @@ from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.separate import as_run
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
 from benchflow_workers.agents.registry import Metering, kind_of
+from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox
 from benchflow_workers.agents.tools import tool_uploads
-from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
+from benchflow_workers.sandbox.base import ROOT, Mount, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.cast import Env, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
-from benchflow_workers.trial.models import allowance_of, target_of
+from benchflow_workers.trial.models import allowance_of, check_spoken, program_of, target_of
 from benchflow_workers.trial.networks import network_variables, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.recovery import kept_for, recovery_of
@@ -60,6 +61,7 @@ class Parts:
         close_timeout_s: Seconds a sandbox may take to go away; later it is left to the reaper.
         metering: Gives agents their models.
         scratch: Folder on this host in which each running attempt has its own.
+        toolbox: Programs of ready-made agents.
     """
 
     bundles: BundleCache
@@ -73,6 +75,7 @@ class Parts:
     close_timeout_s: float = CLOSE_TIMEOUT_S
     metering: Metering = field(default_factory=Metering)
     scratch: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    toolbox: Toolbox = field(default_factory=lambda: Toolbox(Path(tempfile.gettempdir()) / "bench-toolbox"))
 
 
 def prepare(attempt: Attempt, parts: Parts) -> Prepared:
@@ -134,15 +137,18 @@ def _resolve(
     named = folder.task.config.agent.user  # 0 is a user too
     user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
     agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
+    mounts: tuple[Mount, ...] = ()
     if kept is None:
         agent, variables = _with_model(attempt, parts, agent, variables)
+        mounts = _mounts(spec, parts)
     tools = () if agent.is_control else tool_uploads(variables.mcp_servers)
+    sandbox = _sandbox_spec(
+        attempt, parts, folder, env=variables.sandbox, uploads=(*agent.uploads(agent_context), *tools)
+    )
     return Prepared(
         folder=folder,
         provider=provider,
-        sandbox=_sandbox_spec(
-            attempt, parts, folder, env=variables.sandbox, uploads=(*agent.uploads(agent_context), *tools)
-        ),
+        sandbox=replace(sandbox, mounts=mounts),
         agent=agent,
         agent_context=agent_context,
         verifier=parts.verifier(folder.task),
@@ -156,26 +162,41 @@ def _resolve(
     )
 
 
+def _mounts(spec: AgentSpec, parts: Parts) -> tuple[Mount, ...]:
+    """Return the program of a ready-made agent, installed on this host where it is not there yet."""
+    program = program_of(spec)
+    return () if program is None else (Mount(parts.toolbox.prepared(program), TOOLBOX_DIR),)
+
+
 def _with_model(
     attempt: Attempt, parts: Parts, agent: Agent, variables: Variables
 ) -> tuple[Agent, Variables]:
     """Return the agent with the model the job names, and the variables with one more secret."""
-    model, job = attempt.trial.agent.spec.model, Env(variables.agent, variables.secrets)
-    metered, secrets = _metered(attempt, parts, agent, model, env=job)
+    spec, job = attempt.trial.agent.spec, Env(variables.agent, variables.secrets)
+    metered, secrets = _metered(attempt, parts, agent, spec, env=job)
     return metered, replace(variables, secrets=secrets)
 
 
 def _role_agent(attempt: Attempt, parts: Parts, spec: AgentSpec, env: Env) -> tuple[Agent, frozenset[str]]:
     """Return the agent of a role with the model it names, and all that must be masked with it."""
-    return _metered(attempt, parts, parts.agent(kind_of(spec)), spec.model, env=env)
+    if program_of(spec) is not None:
+        raise AgentError(
+            "agent.not_runnable",
+            f"Agent {spec.name!r} plays no roles yet.",
+            hint="Give the role to a script or to a program that speaks a protocol.",
+        )
+    return _metered(attempt, parts, parts.agent(kind_of(spec)), spec, env=env)
 
 
 def _metered(
-    attempt: Attempt, parts: Parts, agent: Agent, model: str | None, *, env: Env
+    attempt: Attempt, parts: Parts, agent: Agent, spec: AgentSpec, *, env: Env
 ) -> tuple[Agent, frozenset[str]]:
-    if model is None or agent.is_control:
+    if agent.is_control:
         return agent, env.secrets
-    target = target_of(model, env.values, parts.environ)
+    target = None if spec.model is None else target_of(spec.model, env.values, parts.environ)
+    check_spoken(spec, target)
+    if target is None:
+        return agent, env.secrets
     secrets = env.secrets | ({target.key} if target.key else frozenset())
     metered = parts.metering.metered(
         agent,

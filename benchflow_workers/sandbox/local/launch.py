@@ -160,11 +160,16 @@ class Launcher:
                 "root": str(folder / "root"),
                 "overlays": [_overlay(slot, image.layers, folder) for slot in image.root.slots],
                 "overlay_options": "volatile,userxattr" if is_single_user else "volatile,index=off",
-                "binds": [self._python.bind] if self._python.bind else [],
+                "binds": self._binds(spec),
                 "hostname": host_name,
                 "files": _identity_files(host_name, resolver=_resolver(spec)),
             },
         }
+
+    def _binds(self, spec: SandboxSpec) -> list[tuple[str, str]]:
+        """Return what is shown read-only: (source, target)."""
+        own = [self._python.bind] if self._python.bind else []
+        return [*own, *((str(mount.source), mount.target) for mount in spec.mounts)]
 
     def _start(self, request: Mapping[str, Any], spec: SandboxSpec) -> Holder:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

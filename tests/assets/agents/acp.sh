@@ -8,7 +8,7 @@ text() { update "{\"sessionUpdate\":\"agent_message_chunk\",\"content\":{\"type\
 tool() { update "{\"sessionUpdate\":\"$1\",\"toolCallId\":\"$2\",\"title\":\"shell\",\"kind\":\"execute\",\"status\":\"$3\"}"; }
 id_of() { printf '%s' "$1" | sed -n 's/.*"id":\([0-9]*\).*/\1/p'; }
 letters() { head -c "$1" /dev/zero | tr '\0' x; }
-prompted=0
+prompted=0 mode=ask
 
 act() {
   prompted=$((prompted + 1))
@@ -41,6 +41,7 @@ act() {
     tool-hangs) tool tool_call t1 in_progress; sleep 300 ;;
     dies) text working; echo 'last words' >&2; exit 7 ;;
     dies-with-child) text working; sleep 300 & exit 7 ;;
+    asks-nobody) [ "$mode" = free ] && echo finished >out.txt; text done ;;
     silent) reply "$1" '{"stopReason":"end_turn"}'; return ;;
     limited) echo x >>attempts.txt; fail "$1" 'provider rate limited (HTTP 429), retry-after: 1'; return ;;
     confused) fail "$1" 'something else went wrong'; return ;;
@@ -65,7 +66,14 @@ if [ "$ACT" = not-there ]; then exit 3; fi
 while read -r line; do
   case $line in
     *'"method":"initialize"'*) reply "$(id_of "$line")" '{"protocolVersion":1,"agentCapabilities":{}}' ;;
-    *'"method":"session/new"'*) reply "$(id_of "$line")" '{"sessionId":"s1"}' ;;
+    *'"method":"session/new"'*)
+      modes='{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"bypassPermissions","name":"Go"}]}'
+      reply "$(id_of "$line")" "{\"sessionId\":\"s1\",\"modes\":$modes}"
+      ;;
+    *'"method":"session/set_mode"'*'"modeId":"bypassPermissions"'*)
+      mode=free
+      reply "$(id_of "$line")" null
+      ;;
     *'"method":"session/prompt"'*) act "$(id_of "$line")" "$(printf '%s' "$line" | sed 's/.*"text":"\([^"]*\)".*/\1/')" ;;
   esac
 done

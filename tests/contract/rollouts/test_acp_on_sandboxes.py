@@ -173,6 +173,14 @@ async def test_an_agent_that_does_not_get_ready_is_not_waited_for(take: Take) ->
     assert "initialize" in run.failures[0].message
 
 
+async def test_an_agent_with_a_mode_that_asks_nobody_is_put_into_it(
+    take: Take, sandbox: Sandbox, shell: Shell
+) -> None:
+    await take("asks-nobody")
+
+    assert await written(shell, sandbox) == "finished\n"
+
+
 async def test_permissions_are_given_and_other_wishes_refused(
     take: Take, sandbox: Sandbox, shell: Shell
 ) -> None:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchflow_workers.agents.acp_errors import failure_of_words
-from benchflow_workers.agents.acp_lines import LINE_LIMIT_BYTES, REQUEST_LIMIT, LineTransport
+from benchflow_workers.agents.acp_lines import REQUEST_LIMIT, LineTransport
 from benchflow_workers.agents.acp_trajectory import LIMIT_BYTES, MAX_EVENTS, Trajectory
+from benchflow_workers.agents.lines import LINE_LIMIT_BYTES
 from benchflow_workers.sandbox.output import CappedOutput
 
 JSON = st.recursive(
@@ -195,7 +196,7 @@ def test_what_finds_no_room_is_counted() -> None:
 def test_text_beyond_the_limit_is_left_out() -> None:
     trajectory = Trajectory()
     for _ in range(3):
-        trajectory.update(chunk("z" * (LIMIT_BYTES // 2)))
+        trajectory.update(chunk("z" * (LIMIT_BYTES // 3)))
 
     assert trajectory.n_left_out == 1
 

@@ -51,8 +51,9 @@ def script_context(root: Path, content: bytes, *, name: str = "bots/bot", copy: 
 
 
 def test_the_list_shows_names_in_order_and_then_the_script() -> None:
-    assert [entry.name for entry in list_agents()] == ["nop", "oracle", "probe:TRICK", "PATH"]
-    assert [entry.is_control for entry in list_agents()] == [True, True, True, False]
+    assert [entry.name for entry in list_agents()] == [*sorted(AGENTS), "probe:TRICK", "acp:PATH", "PATH"]
+    controls = {entry.name for entry in list_agents() if entry.is_control}
+    assert controls == {"nop", "oracle", "probe:TRICK"}
 
 
 def test_a_known_name_is_found() -> None:
@@ -86,6 +87,7 @@ def test_every_listed_agent_can_be_made() -> None:
         "nop": (True, False),
         "oracle": (True, False),
         "script": (False, True),
+        **{name: (False, True) for name, entry in AGENTS.items() if entry.program is not None},
     }
 
 

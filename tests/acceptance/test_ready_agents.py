@@ -1,0 +1,166 @@
+"""Ready-made agents, really installed: each works on a task against a scripted model, with and without a network.
+
+What they ask and are answered is the script's; the program, its protocol, its sandbox, the gateway
+and the numbers are real.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchflow_client.api import Client
+from benchflow_client.catalog.agents import AGENTS
+from benchflow_client.results.read import PublishedTrial
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.trial import TrialResult
+from benchflow_workers.agents.toolbox import Toolbox
+from benchflow_workers.testing_models import Script, ScriptedModels, scripted_models
+from tests.fleets import PLAIN, embedded_fleet
+from tests.worlds import write_task
+
+pytestmark = [pytest.mark.npm, pytest.mark.timeout(900)]
+
+KEY = "the-providers-" + "secret-0123456789"
+MODEL = "vllm/large-1"
+WAIT_S = 300.0
+READY = tuple(name for name, entry in AGENTS.items() if entry.program is not None)
+NETWORKS = {"open": "", "closed": '[environment]\nnetwork_mode = "no-network"\n'}
+KINDS = (pytest.param("docker", marks=pytest.mark.docker), pytest.param("local", marks=pytest.mark.root))
+
+SEARCH = (
+    f"needle=$(printf %s '{KEY[::-1]}' | rev); found=finished; "
+    'if printf %s "$needle" | grep -rqsaF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline "$HOME" /tmp /app /logs; '
+    "then found=leaked; fi; echo $found > out.txt"
+)
+"""What the model asks the agent to run: the work, unless the key is anywhere in the sandbox."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A closed job of every ready-made agent on a task with and one without a network."""
+
+    folder: Path
+    trials: Mapping[tuple[str, str], PublishedTrial]  # by agent and task
+
+    def result(self, agent: str, task: str) -> TrialResult:
+        found = self.trials[agent, task].result
+        assert found is not None
+        return found
+
+    def lines(self, agent: str, task: str, name: str) -> list[dict[str, Any]]:
+        file = self.folder / self.result(agent, task).rollout_name / "trajectory" / name
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[ScriptedModels]:
+    with scripted_models(Script(command=SEARCH)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ready")
+
+
+@pytest.fixture(scope="module")
+def client(home: Path) -> Iterator[Client]:
+    for name in READY:
+        program = AGENTS[name].program
+        assert program is not None
+        assert Toolbox(home / "state" / "toolbox").prepared(program).is_dir()
+    with embedded_fleet(home, BENCHFLOW_RECONCILE_S="0.5", BENCHFLOW_PROVIDER_API_KEY=KEY) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def finished(request: pytest.FixtureRequest, client: Client, home: Path, models: ScriptedModels) -> Finished:
+    tasks = home / f"tasks-{request.param}"
+    for name, toml in NETWORKS.items():
+        write_task(tasks / name, files=PLAIN, toml=toml)
+    handle = client.submit(
+        JobSpec(
+            tasks=str(tasks), agent=tuple(agent(name, models) for name in READY), model=MODEL,
+            sandbox=str(request.param), concurrency=2, max_attempts=2, agent_timeout_s=120,
+        )
+    )  # fmt: skip
+    handle.wait(timeout_s=WAIT_S)
+    plan = handle.results().plan
+    planned = [(plan.trial(trial.receipt.trial_index), trial) for trial in handle.trials()]
+    return Finished(
+        home / "jobs" / handle.name, {(one.agent.spec.name, one.task.name): trial for one, trial in planned}
+    )
+
+
+def agent(name: str, models: ScriptedModels) -> AgentSpec:
+    program = AGENTS[name].program
+    assert program is not None
+    dialect = program.dialects[0]
+    url = models.url if dialect.startswith("openai") else models.host
+    return AgentSpec(
+        name=name, env=(f"BENCHFLOW_PROVIDER_BASE_URL={url}", f"BENCHFLOW_PROVIDER_PROTOCOL={dialect}")
+    )
+
+
+def test_every_agent_solves_the_task_and_finds_no_key(finished: Finished) -> None:
+    endings = {
+        pair: (trial.receipt.outcome, trial.receipt.reward, trial.receipt.code)
+        for pair, trial in finished.trials.items()
+    }
+
+    assert endings == {(name, task): ("passed", 1.0, "") for name in READY for task in NETWORKS}
+
+
+def test_tokens_are_those_the_server_told(finished: Finished) -> None:
+    for name, task in finished.trials:
+        calls = finished.lines(name, task, "llm_trajectory.jsonl")
+        usage = finished.result(name, task).agent_result
+
+        assert len(calls) >= 2
+        assert {call["status"] for call in calls} == {200}
+        assert {call["served_model"] for call in calls} == {"large-1"}
+        assert (usage.n_input_tokens, usage.n_output_tokens) == (100 * len(calls), 7 * len(calls))
+        assert usage.usage_source == "provider_response"
+
+
+def test_the_trajectory_tells_prompt_tool_and_answer(finished: Finished) -> None:
+    for name, task in finished.trials:
+        events = finished.lines(name, task, "acp_trajectory.jsonl")
+        kinds = [event["type"] for event in events]
+
+        assert kinds[0] == "user_message"
+        assert [event["status"] for event in events if event["type"] == "tool_call"] == ["completed"]
+        assert "All done." in "".join(
+            event.get("text", "") for event in events if event["type"] == "agent_message"
+        )
+
+
+def test_no_file_of_the_job_holds_the_key(finished: Finished, models: ScriptedModels) -> None:
+    files = [path for path in finished.folder.rglob("*") if path.is_file()]
+
+    assert len(files) > 20
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    assert {asked.key for asked in models.asked} == {KEY}
+
+
+@pytest.mark.root
+def test_an_agent_whose_provider_speaks_otherwise_is_refused_before_any_sandbox(
+    client: Client, home: Path, models: ScriptedModels
+) -> None:
+    task = write_task(home / "refused", files=PLAIN)
+    claude = AgentSpec(name="claude-code", model=MODEL, env=(f"BENCHFLOW_PROVIDER_BASE_URL={models.url}",))
+
+    handle = client.submit(JobSpec(tasks=str(task), agent=(claude,), sandbox="local"))
+    handle.wait(timeout_s=WAIT_S)
+
+    (trial,) = handle.trials()
+    assert trial.result is not None
+    assert (trial.receipt.code, trial.result.sandbox_id) == ("agent.not_runnable", None)
+    assert "speaks anthropic-messages" in (trial.result.error or "")

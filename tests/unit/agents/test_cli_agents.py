@@ -1,0 +1,210 @@
+"""Ready-made agents by their command line: what they are started with, what their events become, how they end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchflow_client.errors import AgentError
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.task import Task, TaskConfig
+from benchflow_workers.agents.base import AgentContext, AgentRun
+from benchflow_workers.agents.cli import CliAgent
+from benchflow_workers.agents.cli_claude import claude_code
+from benchflow_workers.agents.cli_codex import codex_cli
+from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox, argv_of
+from benchflow_workers.sandbox.base import SandboxSpec
+from benchflow_workers.testing import ScriptedSandboxes, completed
+
+CODEX_EVENTS: tuple[dict[str, Any], ...] = (
+    {"type": "thread.started", "thread_id": "t"},
+    {"type": "turn.started"},
+    {"type": "item.completed", "item": {"id": "i0", "type": "reasoning", "text": "think"}},
+    {
+        "type": "item.started",
+        "item": {"id": "i1", "type": "command_execution", "command": "ls", "status": "in_progress"},
+    },
+    {
+        "type": "item.completed",
+        "item": {
+            "id": "i1",
+            "type": "command_execution",
+            "command": "ls",
+            "aggregated_output": "a\n",
+            "exit_code": 2,
+        },
+    },
+    {"type": "item.completed", "item": {"id": "i2", "type": "agent_message", "text": "done"}},
+    {"type": "turn.completed", "usage": {}},
+)
+CLAUDE_EVENTS: tuple[dict[str, Any], ...] = (
+    {"type": "system", "subtype": "init"},
+    {"type": "assistant", "message": {"content": [{"type": "thinking", "thinking": "think"}]}},
+    {"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "u1", "name": "Bash", "input": {"command": "ls"}}]}},
+    {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "u1", "content": "a", "is_error": True}]}},
+    {"type": "assistant", "message": {"content": [{"type": "text", "text": "done"}]}},
+    {"type": "result", "subtype": "success", "is_error": False, "result": "done"},
+)  # fmt: skip
+AGENTS = {"codex": (codex_cli, CODEX_EVENTS), "claude": (claude_code, CLAUDE_EVENTS)}
+
+
+def context(folder: Path, **changes: Any) -> AgentContext:
+    task = Task(
+        name="fetch-note", form="task.toml", instruction="Work.", config=TaskConfig(), verifier_dir="tests",
+        oracle_dir="solution", has_dockerfile=True, has_compose=False,
+    )  # fmt: skip
+    env = {"BENCHFLOW_PROVIDER_MODEL": "large-1", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+    made = AgentContext(
+        task=task, task_dir=folder, spec=AgentSpec(name="ready"), script=None, env=env, oracle_env={},
+        timeout_s=30, user="agent", prompts=("Work.",),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def printed(*events: dict[str, Any]) -> bytes:
+    return b"a banner\n" + b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+async def run(
+    agent: CliAgent,
+    folder: Path,
+    *events: dict[str, Any],
+    exit_code: int = 0,
+    prompts: tuple[str, ...] = ("Work.",),
+) -> tuple[AgentRun, ScriptedSandboxes]:
+    sandboxes = ScriptedSandboxes()
+    sandboxes.on(TOOLBOX_DIR, completed(exit_code, printed(*events), b"complaint\n"))
+    spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
+    sandbox = await sandboxes.open(spec)
+    return await agent.run(sandbox, context(folder, prompts=prompts)), sandboxes
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_events_of_every_agent_become_the_same_trajectory(name: str, tmp_path: Path) -> None:
+    make, events = AGENTS[name]
+
+    done, _ = await run(make(), tmp_path, *events)
+
+    kinds = [event["type"] for event in done.events]
+    assert kinds == ["user_message", "agent_thought", "tool_call", "agent_message"]
+    assert done.events[2]["status"] == "failed"
+    assert done.events[2]["raw_output"] in {"a", "a\n"}
+    assert (done.failures, done.is_broken, done.exit_code, done.usage.n_tool_calls) == ([], False, 0, 1)
+    assert b"a banner" in done.log
+    assert b"complaint" in done.log
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_later_prompts_go_on_with_the_session(name: str, tmp_path: Path) -> None:
+    make, events = AGENTS[name]
+
+    done, sandboxes = await run(make(), tmp_path, *events, prompts=("One.", "Two."))
+
+    first, second = (list(command.argv) for command in sandboxes.commands)
+    more = {"codex": "--last", "claude": "--continue"}[name]
+    assert (more in first, more in second) == (False, True)
+    assert sandboxes.opened[0].files["/instruction.md"] == b"Two."
+    assert done.usage.n_prompts == 2
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_no_secret_stands_in_an_argument(name: str, tmp_path: Path) -> None:
+    make, events = AGENTS[name]
+    sandboxes = ScriptedSandboxes()
+    sandboxes.on(TOOLBOX_DIR, completed(0, printed(*events)))
+    spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
+    about = context(tmp_path)
+    about = replace(
+        about, env={**about.env, "BENCHFLOW_PROVIDER_API_KEY": "bf-token", "OPENAI_API_KEY": "bf-token"}
+    )
+
+    await make().run(await sandboxes.open(spec), about)
+
+    (command,) = sandboxes.commands
+    assert "bf-token" not in " ".join(command.argv)
+    assert command.env["BENCHFLOW_PROVIDER_API_KEY"] == "bf-token"
+    assert command.user == "agent"
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "code"),
+    [
+        (
+            "codex",
+            ({"type": "turn.failed", "error": {"message": "429 Too Many Requests"}},),
+            "agent.rate_limited",
+        ),
+        (
+            "claude",
+            ({"type": "result", "is_error": True, "result": "API Error: 401 unauthorized"},),
+            "agent.provider_auth",
+        ),
+        ("claude", ({"type": "result", "is_error": True, "subtype": "error_max_turns"},), "agent.protocol"),
+        ("codex", CODEX_EVENTS[:-1], "agent.disconnected"),
+        ("claude", CLAUDE_EVENTS[:-1], "agent.disconnected"),
+        ("codex", (CODEX_EVENTS[-1],), "agent.silent"),
+        ("claude", (CLAUDE_EVENTS[-1],), "agent.silent"),
+    ],
+)
+async def test_a_turn_that_did_not_really_happen_is_not_scored(
+    name: str, events: tuple[dict[str, Any], ...], code: str, tmp_path: Path
+) -> None:
+    done, _ = await run(AGENTS[name][0](), tmp_path, *events, exit_code=1, prompts=("One.", "Two."))
+
+    assert ([failure.code for failure in done.failures], done.is_broken) == ([code], True)
+    assert done.usage.n_prompts == 1
+
+
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the program that is found as npm."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder / "npm"
+
+
+def write(program: Path, script: str) -> None:
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_a_program_is_installed_once(npm: Path, tmp_path: Path) -> None:
+    program = codex_cli().line.program
+    inner = argv_of(program)[0].removeprefix(f"{TOOLBOX_DIR}/")
+    write(
+        npm,
+        f'echo run >>{tmp_path}/runs; echo "$*" >{tmp_path}/asked; mkdir -p "$(dirname {inner})"; : >{inner}',
+    )
+    toolbox = Toolbox(tmp_path / "toolbox")
+
+    places = [toolbox.prepared(program) for _ in range(2)]
+
+    assert places[0] == places[1]
+    assert (places[0] / inner).is_file()
+    assert (tmp_path / "runs").read_text() == "run\n"
+    assert "--ignore-scripts" in (tmp_path / "asked").read_text()
+    assert f"@openai/codex@{program.version}" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("echo no such package >&2; exit 1", "no such package"), ("exit 0", "brings no"), (None, "no `npm`")],
+)
+def test_what_cannot_be_installed_is_told_and_leaves_nothing(
+    npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, reason: str
+) -> None:
+    if script is None:
+        monkeypatch.setenv("PATH", str(npm.parent))
+    else:
+        write(npm, script)
+
+    with pytest.raises(AgentError, match=reason) as caught:
+        Toolbox(tmp_path / "toolbox").prepared(claude_code().line.program)
+
+    assert caught.value.code == "agent.install_failed"
+    assert [path.suffix for path in (tmp_path / "toolbox").iterdir()] == [".lock"]
