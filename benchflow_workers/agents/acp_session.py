@@ -44,6 +44,11 @@ MOST_TOKENS: Final = 10**12
 _ALLOWED: Final = ("allow_always", "allow_once")
 _FREE_MODES: Final = ("bypassPermissions", "agent-full-access", "yolo")
 _METHOD_NOT_FOUND: Final = -32601
+_HELLO: Final = {
+    "protocolVersion": PROTOCOL_VERSION,
+    "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+    "clientInfo": {"name": "benchflow", "version": __version__},
+}
 
 
 class Ending(Enum):
@@ -202,28 +207,18 @@ async def open_session(
         AgentAnswerError: The agent's error.
         ConnectionError: The agent is gone.
     """
-    ready = await _ask(
-        connection,
-        "initialize",
-        {
-            "protocolVersion": PROTOCOL_VERSION,
-            "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
-            "clientInfo": {"name": "benchflow", "version": __version__},
-        },
-        limits,
-    )
+    ready = await _ask(connection, "initialize", _HELLO, limits)
     opened = await _ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)}, limits)
-    if not isinstance(opened.get("sessionId"), str):
+    identity = opened.get("sessionId")
+    if not isinstance(identity, str):
         raise AgentAnswerError("session/new was answered without a sessionId")
     mode = _free_mode(opened.get("modes"))
     if mode is not None:
-        await _ask(
-            connection, "session/set_mode", {"sessionId": opened.get("sessionId"), "modeId": mode}, limits
-        )
+        await _ask(connection, "session/set_mode", {"sessionId": identity, "modeId": mode}, limits)
     info = ready.get("agentInfo")
     return Session(
         connection=connection,
-        identity=str(opened.get("sessionId")),
+        identity=identity,
         agent_info=info if isinstance(info, Mapping) else {},
         trajectory=trajectory,
         usage=AgentUsage(),
@@ -280,13 +275,13 @@ async def connected(
             if isinstance(update, Mapping):
                 trajectory.update(update)
 
-    async def answer(method: str, params: Any, is_notification: bool) -> Any:
+    async def answer(method: str, params: Any, *is_notification: bool) -> Any:
         await asyncio.sleep(0)  # nothing takes time here, but the connection waits for its answers
         if method == "session/request_permission" and isinstance(params, Mapping):
             chosen = _permission(params.get("options"))
             trajectory.mark({"type": "permission", "option_id": chosen})
             return {"outcome": {"outcome": "selected", "optionId": chosen}}
-        if is_notification:
+        if any(is_notification):
             return None
         raise RequestError(_METHOD_NOT_FOUND, f"{method} is not offered here")
 
