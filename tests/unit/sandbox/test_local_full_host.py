@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchflow_client.errors import SandboxError
-from benchflow_workers.sandbox.local.execution import _read_end
+from benchflow_workers.sandbox.local.execution import read_end
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_command_that_no_process_was_left_for_is_tried_again(
     ending.set_result({"error": "no process could be made", "errno": number, "exit": 126})
 
     with pytest.raises(SandboxError, match="no room for another process") as caught:
-        _read_end(ending, None)  # type: ignore[arg-type]
+        read_end(ending, None)  # type: ignore[arg-type]
 
     assert caught.value.code == "sandbox.exec_failed"
 
@@ -38,4 +38,4 @@ def test_command_that_may_not_be_started_says_so_as_a_shell_does(
 ) -> None:
     ending.set_result({"error": "permission denied", "errno": errno.EACCES, "exit": 126})
 
-    assert _read_end(ending, None) == (126, "permission denied\n")  # type: ignore[arg-type]
+    assert read_end(ending, None) == (126, "permission denied\n")  # type: ignore[arg-type]
