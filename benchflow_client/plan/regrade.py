@@ -170,6 +170,8 @@ def _refusal(result: TrialResult | None) -> str:
         return "its task has several steps, and what each of them left is not kept"
     if result.frozen is None:
         return "its workspace was not kept (--freeze-workspace)"
+    if result.frozen.left_out:
+        return f"its tests were given {', '.join(result.frozen.left_out)} besides, which was not kept"
     return ""
 
 

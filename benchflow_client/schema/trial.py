@@ -88,6 +88,10 @@ class FrozenWorkspace(Document):
     is_whole: bool = Field(
         default=True, description="False = only `verifier.submission_files`, by their absolute paths."
     )
+    left_out: tuple[str, ...] = Field(
+        default=(),
+        description="Paths the tests were given besides, in a sandbox of their own; they are not kept.",
+    )
     missing: tuple[str, ...] = Field(
         default=(), description="Submission files the agent did not leave, by their absolute paths."
     )

@@ -153,6 +153,10 @@ class Carried:
             if count > 0
         )
 
+    def beside(self) -> tuple[str, ...]:
+        """Return the paths besides the workspace under which there are files."""
+        return tuple(piece.path for piece in self.pieces[1:] if piece.digests)
+
     def records(self) -> tuple[CarriedPath, ...]:
         """Return what was carried, for people."""
         gone = (CarriedPath(path=path, kind=kind, status="missing") for path, kind in self.missing.items())

@@ -37,6 +37,8 @@ def recovery_of(attempt: Attempt, task: Task, store: Store, kept: Kept | None) -
     is_asked = verifier.workspace_recovery or bool(verifier.submission_files)
     if not is_asked or attempt.plan.regrade is not None or task.config.steps:
         return None
+    if verifier.is_separate and not verifier.submission_files:
+        return None  # its tests are given artifacts too, which a workspace does not hold
     return Recovery(store, attempt, kept)
 
 

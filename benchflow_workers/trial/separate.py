@@ -24,7 +24,16 @@ from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Sandbox
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
-from benchflow_workers.trial.carry import Load, Route, deliver, measure, outside_writes, overload, pick_up
+from benchflow_workers.trial.carry import (
+    Carried,
+    Load,
+    Route,
+    deliver,
+    measure,
+    outside_writes,
+    overload,
+    pick_up,
+)
 from benchflow_workers.trial.networks import networks_of
 from benchflow_workers.trial.records import Handover, Prepared, Rollout, Separate, TaskFolder
 from benchflow_workers.trial.variables import resolve_templates, secret_references, secret_values
@@ -204,15 +213,18 @@ def ended(
             "sandbox_seconds": round(rollout.seconds.get("verifier_sandbox_total", 0.0), 3),
         }
     )
-    carried = None if handover is None else handover.carried
-    warnings = () if carried is None else carried.warnings()
-    return replace(
-        rollout,
-        failures=failures,
-        warnings=(*rollout.warnings, *warnings),
-        separate=record,
-        handover=None,
-    )
+    if handover is not None and handover.carried is not None:
+        rollout = _with_carried(rollout, handover.carried)
+    return replace(rollout, failures=failures, separate=record, handover=None)
+
+
+def _with_carried(rollout: Rollout, carried: Carried) -> Rollout:
+    """Return the rollout with what is to be known of work that was carried; a kept workspace is not all of it."""
+    frozen, warnings = rollout.frozen, (*rollout.warnings, *carried.warnings())
+    if frozen is not None and frozen.is_whole and carried.beside():
+        frozen = frozen.model_copy(update={"left_out": carried.beside()})
+        warnings = (*warnings, f"Only the workspace was kept, and not {', '.join(frozen.left_out)}.")
+    return replace(rollout, frozen=frozen, warnings=warnings)
 
 
 def _record(

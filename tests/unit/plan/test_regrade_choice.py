@@ -61,6 +61,10 @@ def test_kind_that_cannot_run_the_task_is_the_reason(job: Plan, tmp_path: Path) 
     ("changes", "reason"),
     [
         ({"frozen": None}, "its workspace was not kept"),
+        (
+            {"frozen": FROZEN.model_copy(update={"left_out": ("/srv/a", "/srv/b")})},
+            "its tests were given /srv/a, /srv/b besides, which was not kept",
+        ),
         ({"frozen": None, "steps": (StepResult(name="a"),)}, "its task has several steps"),
     ],
 )

@@ -93,6 +93,20 @@ async def test_own_sandbox_that_does_not_open_gives_no_verdict_after_a_finished_
     assert [item.files for item in rollout.separate.transfer] == [1, 0]
 
 
+async def test_kept_workspace_says_what_its_tests_were_given_besides(make: MakeWorld) -> None:
+    world = make(toml=SEPARATE, freeze_workspace=True)
+    world.sandboxes.on("benchflow-list", completed(stdout=LISTED))
+    world.sandboxes.on("benchflow-measure", completed(stdout=LITTLE))
+    files = {"/app/out": b"x", "/logs/artifacts/report": b"y"}
+    world.sandboxes.on("take-turn", then=lambda: world.sandboxes.opened[0].files.update(files))
+
+    rollout = await run(world)
+
+    assert rollout.frozen is not None
+    assert rollout.frozen.left_out == ("/logs/artifacts",)
+    assert rollout.warnings[-1] == "Only the workspace was kept, and not /logs/artifacts."
+
+
 async def test_trial_that_is_stopped_while_its_tests_run_apart_leaves_neither_sandbox(world: World) -> None:
     running = asyncio.Event()
     world.sandboxes.on("take-turn", then=lambda: world.sandboxes.opened[0].files.update({"/app/out": b"x"}))
