@@ -83,7 +83,7 @@ def flags(names: Sequence[str]) -> list[str]:
 @pytest.mark.docker
 @pytest.mark.timeout(600)
 def test_no_trick_scores_in_a_container(bench: Bench) -> None:
-    done = bench("probe", PROBES / "strict-shell", "--sandbox", "docker", "--json")
+    done = bench("probe", PROBES / "strict-shell", "--sandbox", "docker", "--json", "--concurrency", 6)
 
     check_nothing_gained(done, ALL)
 
@@ -93,7 +93,9 @@ def test_no_trick_scores_in_a_container(bench: Bench) -> None:
 def test_no_trick_with_files_and_processes_scores_in_a_local_sandbox(bench: Bench) -> None:
     names = [name for name in ALL if name not in OF_PYTHON]
 
-    done = bench("probe", PROBES / "strict-shell", "--sandbox", "local", "--json", *flags(names))
+    done = bench(
+        "probe", PROBES / "strict-shell", "--sandbox", "local", "--json", "--concurrency", 6, *flags(names)
+    )
 
     check_nothing_gained(done, names)
 
@@ -105,7 +107,7 @@ def test_no_trick_of_python_scores_with_tests_that_run_pytest(bench: Bench, tmp_
     task, names = with_pytest(tmp_path), ["nothing", *OF_PYTHON]
 
     solved = bench("run", task, "--agent", "oracle", "--sandbox", "local", "--json")
-    done = bench("probe", task, "--sandbox", "local", "--json", *flags(names))
+    done = bench("probe", task, "--sandbox", "local", "--json", "--concurrency", 6, *flags(names))
 
     assert json.loads(solved.out)["passed"] == 1
     check_nothing_gained(done, names)
