@@ -161,12 +161,14 @@ def test_pages_have_blocks_to_run() -> None:
         "README.md": 2,
         "docs/agents.md": 2,
         "docs/chaos.md": 1,
+        "docs/models.md": 1,
         "docs/python.md": 6,
         "docs/quickstart.md": 4,
         "docs/results.md": 1,
         "docs/scaling-and-limits.md": 4,
         "docs/task-formats.md": 1,
         "docs/tasks.md": 1,
+        "docs/turns.md": 2,
     }
 
 
@@ -186,6 +188,7 @@ def test_the_code_of_a_page_runs_as_shown(name: str, tmp_path: Path) -> None:
         ("hello_agent", 1.0),
         ("chaos-agent", 1.0),
         ("first", 0.0),
+        ("ask_model", 0.0),
     }
     assert results
 
