@@ -40,6 +40,8 @@ KEPT_BY_DOING_NOTHING = {
     "close-leaves-nothing",
     "sandboxes-do-not-share-files",
     "kill-of-an-idle-user-is-fine",
+    "nobody-reads-what-is-written-after-the-end",
+    "unread-output-fills-no-memory",
 }
 # These wait for processes to come up; with none ever coming they take their deadline of 30 s.
 SLOW_WITHOUT_PROCESSES = {"kill-leaves-no-process-of-the-user", "death-of-the-sandbox-is-told"}
