@@ -16,6 +16,8 @@ __all__ = ["LineTransport"]
 REQUEST_LIMIT: Final = 64
 """Requests of an agent that may wait for their answers at once."""
 
+_INTERNAL_ERROR: Final = -32603
+
 _OURS: Final = frozenset({
     "initialize", "authenticate", "session/new", "session/load", "session/prompt", "session/cancel", "session/set_mode",
     "session/set_model", "session/set_config_option",
@@ -76,7 +78,15 @@ def _message(line: bytes) -> dict[str, Any] | None:
     method, identity = value.get("method"), value.get("id")
     is_message = (isinstance(method, str) and method not in _OURS) or (method is None and _is_answer(value))
     has_usable_id = identity is None or (isinstance(identity, int | str) and not isinstance(identity, bool))
-    return value if is_message and has_usable_id else None
+    return _with_error_object(value) if is_message and has_usable_id else None
+
+
+def _with_error_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose error is an object: the connection's reader would end over any other, unheard."""
+    error = value.get("error")
+    if error is None or isinstance(error, Mapping):
+        return value
+    return {**value, "error": {"code": _INTERNAL_ERROR, "message": str(error)}}
 
 
 def _is_answer(value: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,9 +65,11 @@ class CliAgent:
 
     Attributes:
         line: What is particular to it.
+        exit_s: Seconds that it has to end once it prints no more.
     """
 
     line: CommandLine
+    exit_s: float = EXIT_S
 
     @property
     def is_control(self) -> bool:
@@ -102,7 +105,7 @@ class CliAgent:
     async def _run_once(
         self, sandbox: Sandbox, context: AgentContext, prompt: str, deadline: float, *, is_first: bool
     ) -> AgentRun:
-        turn = _Turn(self.line, deadline, context.spec.idle_timeout_s or None)
+        turn = _Turn(self.line, deadline, context.spec.idle_timeout_s or None, self.exit_s)
         turn.trajectory.told(prompt)
         argv = [*argv_of(self.line.program), *self.line.arguments(context, is_first=is_first)]
         env = {**self.line.env(context), **context.env}
@@ -118,6 +121,7 @@ class _Turn:
     line: CommandLine
     deadline: float
     idle_s: float | None
+    exit_s: float
     trajectory: Trajectory = field(default_factory=Trajectory)
     noise: CappedOutput = field(default_factory=lambda: CappedOutput(OUTPUT_LIMIT_BYTES))
     errors: CappedOutput = field(default_factory=lambda: CappedOutput(0))
@@ -151,8 +155,9 @@ class _Turn:
                 self.trajectory.update(update)
             self.said = self.line.error(event) or self.said
             self.has_ended = self.has_ended or self.line.is_end(event)
-        async with asyncio.timeout(EXIT_S):
-            self.exit_code = await process.wait()
+        with contextlib.suppress(TimeoutError):  # it is killed then: what it said counts
+            async with asyncio.timeout(self.exit_s):
+                self.exit_code = await process.wait()
 
     def record(self) -> AgentRun:
         """Return the record of the run."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchflow_client.schema.trial import AgentUsage
-from benchflow_workers.agents.acp_session import Ending, Limits, Session, connected
+from benchflow_workers.agents.acp_session import AgentAnswerError, Ending, Limits, Session, connected
 from benchflow_workers.agents.acp_trajectory import LIMIT_BYTES, Trajectory
 from benchflow_workers.sandbox.output import CappedOutput
 
@@ -68,6 +68,16 @@ def test_pieces_of_text_count_for_more_than_their_characters() -> None:
         trajectory.update(chunk({"type": "text", "text": ""}))
 
     assert trajectory.n_left_out > 0
+
+
+@pytest.mark.parametrize("error", ["boom", ["boom"], 7, True])
+async def test_an_error_that_is_no_object_is_an_answer(error: Any) -> None:
+    agent = Agent([json.dumps({"id": 0, "error": error}).encode() + b"\n"])
+    trajectory = Trajectory()
+    async with connected(agent, CappedOutput(0), trajectory) as connection:
+        session = Session(connection, "s", {}, trajectory, AgentUsage())
+        with pytest.raises(AgentAnswerError):
+            await session.prompt("hello", Limits(time.monotonic() + 30, None))
 
 
 async def test_a_number_of_tokens_that_cannot_be_true_is_unknown() -> None:

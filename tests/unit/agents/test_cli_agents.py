@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,8 @@ from benchflow_workers.agents.cli import CliAgent
 from benchflow_workers.agents.cli_claude import claude_code
 from benchflow_workers.agents.cli_codex import codex_cli
 from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox, argv_of
-from benchflow_workers.sandbox.base import SandboxSpec
-from benchflow_workers.testing import ScriptedSandboxes, completed
+from benchflow_workers.sandbox.base import Command, SandboxSpec
+from benchflow_workers.testing import ScriptedProcess, ScriptedSandbox, ScriptedSandboxes, completed
 
 CODEX_EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "thread.started", "thread_id": "t"},
@@ -109,6 +112,34 @@ async def test_later_prompts_go_on_with_the_session(name: str, tmp_path: Path) -
     assert (more in first, more in second) == (False, True)
     assert sandboxes.opened[0].files["/instruction.md"] == b"Two."
     assert done.usage.n_prompts == 2
+
+
+class Lingering(ScriptedProcess):
+    """A program that prints no more and does not end."""
+
+    async def wait(self) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+
+class LingeringSandbox(ScriptedSandbox):
+    """A sandbox of such programs."""
+
+    @asynccontextmanager
+    async def attach(self, command: Command) -> AsyncGenerator[ScriptedProcess, None]:
+        yield Lingering(await self.exec(command))
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_a_program_that_does_not_end_after_its_last_word_has_worked(name: str, tmp_path: Path) -> None:
+    make, events = AGENTS[name]
+    sandboxes = ScriptedSandboxes()
+    sandboxes.on(TOOLBOX_DIR, completed(0, printed(*events)))
+    spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
+
+    done = await replace(make(), exit_s=0.05).run(LingeringSandbox(sandboxes, spec), context(tmp_path))
+
+    assert (done.failures, done.is_broken, done.exit_code) == ([], False, None)
 
 
 @pytest.mark.parametrize("name", AGENTS)
