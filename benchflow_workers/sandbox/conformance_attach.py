@@ -151,6 +151,18 @@ async def check_unread_output_fills_no_memory(bench: Bench) -> None:
     expect_at_most(grown_mb, 32, "memory growth in MB")
 
 
+async def check_a_flood_of_output_leaves_time_for_others(bench: Bench) -> None:
+    """While a program prints faster than it is read, time limits of the same loop come."""
+    async with bench.sandbox() as sandbox:
+        for script in ("exec yes", "yes >&2 & exec yes"):
+            async with sandbox.attach(_program(script)) as process:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        while await process.read():
+                            pass
+                        raise ConformanceError("The output of a program that prints for ever ended.")
+
+
 async def check_a_program_runs_as_its_user(bench: Bench) -> None:
     """User, variables and folder are the command's."""
     async with bench.sandbox() as sandbox:
@@ -173,6 +185,7 @@ ATTACH_CHECKS: tuple[Check, ...] = (
     check(check_nobody_reads_what_is_written_after_the_end),
     check(check_a_program_that_is_missing_ends_at_once),
     check(check_unread_output_fills_no_memory),
+    check(check_a_flood_of_output_leaves_time_for_others),
     check(check_a_program_runs_as_its_user, "users"),
 )
 """Checks of programs that are talked to."""

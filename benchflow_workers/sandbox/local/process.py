@@ -21,6 +21,7 @@ from benchflow_workers.sandbox.process import END_GRACE_S, STDERR_LIMIT_BYTES
 __all__ = ["LocalProcess", "attach"]
 
 _CHUNK_BYTES = 1 << 16
+_PIPE_CHUNKS = 16  # the most a pipe holds: 1 MiB; a child may go on writing
 _ROUNDS, _ROUND_S = 10, 1.0  # of killing
 
 Streams = tuple[int, int, int]
@@ -51,6 +52,7 @@ class LocalProcess:
     async def read(self) -> bytes:
         """Return the next bytes of standard output; see the contract."""
         while not self._is_over:
+            await asyncio.sleep(0)  # a program that prints faster than it is read leaves time for others
             with contextlib.suppress(BlockingIOError):
                 part = os.read(self._stdout, _CHUNK_BYTES)
                 self._is_over = not part
@@ -92,15 +94,20 @@ class LocalProcess:
             pass
         await asyncio.wait({self._ending})
         code, reason = read_end(self._ending, self._holder)
-        self._read_error()
+        for _ in range(_PIPE_CHUNKS):
+            if not self._read_error():
+                break
         self.stderr.write(reason.encode("utf-8", "surrogateescape"))
         return code
 
-    def _read_error(self) -> None:
+    def _read_error(self) -> bool:
+        """Read a part of standard error; False = nothing is there now, or will be any more."""
         with contextlib.suppress(BlockingIOError):
-            while part := os.read(self._stderr, _CHUNK_BYTES):
+            if part := os.read(self._stderr, _CHUNK_BYTES):
                 self.stderr.write(part)
+                return True
             asyncio.get_running_loop().remove_reader(self._stderr)
+        return False
 
     def close(self) -> None:
         """Close this side of the pipes."""
