@@ -174,7 +174,7 @@ class Grants:
         """Make a token good."""
         self._grants[grant.token] = grant
 
-    def revoke(self, grant: Grant) -> None:
+    def withdraw(self, grant: Grant) -> None:
         """Make a token good for nothing; safe to call twice."""
         self._grants.pop(grant.token, None)
 

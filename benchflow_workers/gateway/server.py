@@ -86,7 +86,7 @@ class Gateway:
         try:
             yield grant
         finally:
-            self._grants.revoke(grant)
+            self._grants.withdraw(grant)
             grant.wait_until_quiet(_QUIET_S)
             self._writer.submit(int).result()  # what was recorded before this is written now
 
