@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from benchflow_client.catalog.providers import Dialect
 
-__all__ = ["DialectRules", "Document", "Tokens", "count"]
+__all__ = ["DialectRules", "Document", "NamesModelInBody", "Tokens", "count"]
 
 _MOST_TOKENS: Final = 10**12  # of one call: a larger number would spoil every sum
 
@@ -107,3 +107,17 @@ def count(value: Any) -> int:
     """Return a number of tokens; what is none, or cannot be true, counts as 0."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
     return value if is_count else 0
+
+
+class NamesModelInBody:
+    """What dialects share whose requests say in their body what is asked of whom."""
+
+    def model(self, path: str, body: Document) -> str:
+        """Return `model`."""
+        del path
+        return str(body.get("model") or "")
+
+    def is_streamed(self, path: str, body: Document) -> bool:
+        """Return `stream`."""
+        del path
+        return body.get("stream") is True

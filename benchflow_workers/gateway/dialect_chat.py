@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from benchflow_client.catalog.providers import Dialect
 from benchflow_workers.gateway.dialect import Document, Tokens, count
+from benchflow_workers.gateway.dialect_openai import OpenAi
 
-__all__ = ["ChatCompletions", "openai_error", "openai_path"]
-
-_PREFIX: Final = "/v1"
-
-
-def openai_path(path: str) -> str:
-    """Return a path below the base URL of an OpenAI-compatible provider, which ends with its version."""
-    return path.removeprefix(_PREFIX)
+__all__ = ["ChatCompletions"]
 
 
-def openai_error(kind: str, text: str) -> Document:
-    """Return an error as OpenAI's clients read it."""
-    code = "insufficient_quota" if kind == "budget_exceeded" else kind
-    return {"error": {"message": text, "type": kind, "param": None, "code": code}}
-
-
-class ChatCompletions:
+class ChatCompletions(OpenAi):
     """`/v1/chat/completions`."""
 
     @property
@@ -34,26 +22,7 @@ class ChatCompletions:
 
     def serves(self, method: str, path: str) -> bool:
         """Return whether a request is one of this dialect."""
-        return method == "POST" and path.removeprefix(_PREFIX) == "/chat/completions"
-
-    def is_generation(self, path: str) -> bool:
-        """Every request is."""
-        del path
-        return True
-
-    def below(self, path: str) -> str:
-        """Return the path without its version."""
-        return openai_path(path)
-
-    def model(self, path: str, body: Document) -> str:
-        """Return `model`."""
-        del path
-        return str(body.get("model") or "")
-
-    def is_streamed(self, path: str, body: Document) -> bool:
-        """Return `stream`."""
-        del path
-        return body.get("stream") is True
+        return method == "POST" and self.below(path) == "/chat/completions"
 
     def prepared(self, body: Document) -> Document | None:
         """Ask a stream for its usage, which it does not tell by itself."""
@@ -62,10 +31,6 @@ class ChatCompletions:
         if body.get("stream") is not True or more.get("include_usage") is True:
             return None
         return {**body, "stream_options": {**more, "include_usage": True}}
-
-    def key_header(self, key: str) -> tuple[str, str]:
-        """Return a bearer token."""
-        return "Authorization", f"Bearer {key}"
 
     def tokens(self, answer: Sequence[Document]) -> Tokens | None:
         """Return the last `usage`."""
@@ -93,10 +58,6 @@ class ChatCompletions:
                 if isinstance(delta, Mapping):
                     _merge(made["message"], delta)
         return {"choices": [choices[index] for index in sorted(choices)]}
-
-    def error(self, kind: str, text: str) -> Document:
-        """Return `{"error": {...}}`."""
-        return openai_error(kind, text)
 
 
 def openai_tokens(usage: Mapping[str, Any]) -> Tokens:

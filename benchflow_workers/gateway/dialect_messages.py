@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from benchflow_client.catalog.providers import Dialect
-from benchflow_workers.gateway.dialect import Document, Tokens, count
+from benchflow_workers.gateway.dialect import Document, NamesModelInBody, Tokens, count
 
 __all__ = ["Messages"]
 
@@ -16,7 +16,7 @@ _TYPES: Final = {"budget_exceeded": "rate_limit_error"}
 _GROWING: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-class Messages:
+class Messages(NamesModelInBody):
     """`/v1/messages`."""
 
     @property
@@ -35,16 +35,6 @@ class Messages:
     def below(self, path: str) -> str:
         """Return the path: the base URL has no version."""
         return path
-
-    def model(self, path: str, body: Document) -> str:
-        """Return `model`."""
-        del path
-        return str(body.get("model") or "")
-
-    def is_streamed(self, path: str, body: Document) -> bool:
-        """Return `stream`."""
-        del path
-        return body.get("stream") is True
 
     def prepared(self, body: Document) -> Document | None:
         """Change nothing: streams tell their usage."""

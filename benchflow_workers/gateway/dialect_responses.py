@@ -7,12 +7,12 @@ from typing import Any
 
 from benchflow_client.catalog.providers import Dialect
 from benchflow_workers.gateway.dialect import Document, Tokens, count
-from benchflow_workers.gateway.dialect_chat import openai_error, openai_path
+from benchflow_workers.gateway.dialect_openai import OpenAi
 
 __all__ = ["Responses"]
 
 
-class Responses:
+class Responses(OpenAi):
     """`/v1/responses`."""
 
     @property
@@ -22,35 +22,12 @@ class Responses:
 
     def serves(self, method: str, path: str) -> bool:
         """Return whether a request is one of this dialect."""
-        return method == "POST" and openai_path(path) == "/responses"
-
-    def is_generation(self, path: str) -> bool:
-        """Every request is."""
-        del path
-        return True
-
-    def below(self, path: str) -> str:
-        """Return the path without its version."""
-        return openai_path(path)
-
-    def model(self, path: str, body: Document) -> str:
-        """Return `model`."""
-        del path
-        return str(body.get("model") or "")
-
-    def is_streamed(self, path: str, body: Document) -> bool:
-        """Return `stream`."""
-        del path
-        return body.get("stream") is True
+        return method == "POST" and self.below(path) == "/responses"
 
     def prepared(self, body: Document) -> Document | None:
         """Change nothing: the last event tells the usage."""
         del body
         return None
-
-    def key_header(self, key: str) -> tuple[str, str]:
-        """Return a bearer token."""
-        return "Authorization", f"Bearer {key}"
 
     def tokens(self, answer: Sequence[Document]) -> Tokens | None:
         """Return the usage of the finished response."""
@@ -80,10 +57,6 @@ class Responses:
     def message(self, answer: Sequence[Document]) -> Any:
         """Return the finished response."""
         return _response(answer)
-
-    def error(self, kind: str, text: str) -> Document:
-        """Return `{"error": {...}}`."""
-        return openai_error(kind, text)
 
 
 def _response(answer: Sequence[Document]) -> Mapping[str, Any]:
