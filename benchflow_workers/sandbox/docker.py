@@ -21,7 +21,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.compose import MAIN_SERVICE
 from benchflow_workers.sandbox import network_links
 from benchflow_workers.sandbox.archive import pack
-from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec, Upload
+from benchflow_workers.sandbox.base import Capabilities, SandboxRef, SandboxSpec
 from benchflow_workers.sandbox.docker_compose import ServiceGroup
 from benchflow_workers.sandbox.docker_compose_bodies import merged
 from benchflow_workers.sandbox.docker_compose_parts import is_part, list_parts, remove_part
@@ -30,6 +30,12 @@ from benchflow_workers.sandbox.docker_engine import connect, find_endpoint
 from benchflow_workers.sandbox.docker_gate import StartGate
 from benchflow_workers.sandbox.docker_http import EngineError, EngineHttp, Request
 from benchflow_workers.sandbox.docker_images import MANAGED_LABEL, DockerImages, PullPolicy, ReadyImage
+from benchflow_workers.sandbox.docker_mounts import (
+    MountsElsewhereError,
+    check_mounts,
+    mount_bodies,
+    with_copies,
+)
 from benchflow_workers.sandbox.docker_network import ContainerNetwork, Wiring
 from benchflow_workers.sandbox.docker_plugins import DOCKER_PROGRAM, DockerPlugins
 from benchflow_workers.sandbox.docker_processes import KEEPER
@@ -152,7 +158,13 @@ class DockerSandboxes:
                 hint=f"It opens with {' or '.join(sorted(_NETWORKS))}; a list of names is set on a running sandbox.",
             )
         http = await self._connect()
-        spec = _with_copies(self._without_other_gpus(spec), http)
+        spec = self._without_other_gpus(spec)
+        if http.endpoint.unix_path:
+            with contextlib.suppress(MountsElsewhereError):
+                return await self._open(http, spec)
+        return await self._open(http, with_copies(spec))
+
+    async def _open(self, http: EngineHttp, spec: SandboxSpec) -> DockerSandbox | ComposedSandbox:
         on_disk, in_memory = split_by_mount(spec.uploads)
         with contextlib.ExitStack() as archives:
             placed = [
@@ -286,14 +298,6 @@ class DockerSandboxes:
         return None if self._egress is None else ContainerNetwork(http, container_id, wiring, self._egress)
 
 
-def _with_copies(spec: SandboxSpec, http: EngineHttp) -> SandboxSpec:
-    """Return a spec with copies in the place of mounts, where the engine may be on another host."""
-    if http.endpoint.unix_path or not spec.mounts:
-        return spec
-    copies = (Upload(mount.target, source=mount.source) for mount in spec.mounts)
-    return replace(spec, mounts=(), uploads=(*copies, *spec.uploads))
-
-
 class _ImageGoneError(Exception):
     """The image was removed from the host after it was found."""
 
@@ -319,6 +323,7 @@ async def _create(
     except EngineError as error:
         if error.status == 404:
             raise _ImageGoneError from error
+        check_mounts(spec, error)
         raise _not_started(spec, error.message) from error
     return str(made["Id"])
 
@@ -344,10 +349,7 @@ def _container(spec: SandboxSpec, image: ReadyImage, workdir: str) -> dict[str, 
             "PidsLimit": spec.pids,
             "Ulimits": _file_limits(spec.storage_mb),
             "LogConfig": {"Type": "none", "Config": {}},
-            "Mounts": [
-                {"Type": "bind", "Source": str(mount.source), "Target": mount.target, "ReadOnly": True}
-                for mount in spec.mounts
-            ],
+            "Mounts": mount_bodies(spec),
             **_gpus(spec.devices),
         },
     }
