@@ -28,6 +28,7 @@ import aiohttp
 
 from benchflow_workers.gateway.grants import Grant
 from benchflow_workers.gateway.prices import Prices
+from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Allowance, Target
 from benchflow_workers.testing_models import scripted_models
@@ -50,7 +51,7 @@ def serve_gateway(pipe: Connection, host: str, folder: str) -> None:
     """Run a gateway with one grant; answers its processor time and memory whenever asked."""
     gateway = Gateway(Prices())
     target = Target("openai", "large-1", {"openai-completions": f"{host}/v1"}, "key")
-    grant = Grant(target, Allowance(), Path(folder) / "calls.jsonl", Redactor(["some-secret-value"]))
+    grant = Grant(target, Purse(Allowance()), Path(folder) / "calls.jsonl", Redactor(["some-secret-value"]))
     with gateway.granted(grant):
         pipe.send((f"http://127.0.0.1:{gateway.port}", grant.token))
         while pipe.recv() != "stop":

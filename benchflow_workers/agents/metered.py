@@ -11,8 +11,9 @@ from benchflow_client.catalog.providers import CUSTOM_KEY, CUSTOM_PROTOCOL, CUST
 from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
 from benchflow_workers.gateway.grants import Grant, Masks
+from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
-from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.gateway.target import Target
 from benchflow_workers.sandbox.base import Sandbox, Upload
 from benchflow_workers.sandbox.listener import LoopbackTarget, listen_inside
 
@@ -37,7 +38,7 @@ class MeteredAgent:
         inner: Who works.
         gateway: The worker's gateway.
         target: The model.
-        allowance: What may be used of it in one turn.
+        purse: What may be used of it, by all turns of the attempt together.
         file: Where calls are recorded.
         redactor: Masks secrets in what is recorded.
     """
@@ -45,7 +46,7 @@ class MeteredAgent:
     inner: Agent
     gateway: Gateway
     target: Target
-    allowance: Allowance
+    purse: Purse
     file: Path
     redactor: Masks
 
@@ -69,7 +70,7 @@ class MeteredAgent:
         Raises:
             SandboxError: The sandbox has no way to the gateway, or failed under it.
         """
-        grant = Grant(self.target, self.allowance, self.file, self.redactor)
+        grant = Grant(self.target, self.purse, self.file, self.redactor)
         with self.gateway.granted(grant):
             async with listen_inside(sandbox, 0, LoopbackTarget(self.gateway.port)) as address:
                 run = await self.inner.run(sandbox, _with_model(context, grant, f"http://{address}"))
@@ -116,7 +117,9 @@ def _counted(run: AgentRun, grant: Grant) -> AgentRun:
     failure = Failure(
         code=code,
         message=f"Every call to {grant.target.model} at {grant.target.provider} failed, {sum(statuses.values())} in all; "
-        f"the last answers were status {worst}.",
+        f"most with status {worst}.",
         retry_after_s=grant.wait_s if code == "agent.rate_limited" else None,
     )
-    return replace(run, failures=(failure, *run.failures), is_broken=True)
+    # A request the provider would not take is the agent's own doing: what it did besides counts.
+    is_broken = run.is_broken or code != "agent.rejected"
+    return replace(run, failures=(failure, *run.failures), is_broken=is_broken)

@@ -6,6 +6,7 @@ import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
+from weakref import WeakValueDictionary
 
 from benchflow_client.catalog.agents import find_agent
 from benchflow_client.catalog.probe import PREFIX as PROBE_PREFIX
@@ -73,6 +74,7 @@ class Metering:
         self._prices = prices
         self._lock = threading.Lock()
         self._gateway: Any = None
+        self._purses: WeakValueDictionary[Path, Any] = WeakValueDictionary()
 
     def metered(self, agent: Agent, target: Target, allowance: Allowance, *, file: Path, masks: Any) -> Agent:
         """Return the agent with a model.
@@ -80,7 +82,7 @@ class Metering:
         Args:
             agent: Who works.
             target: The model.
-            allowance: What may be used of it.
+            allowance: What may be used of it by all turns that are recorded in the same file.
             file: Where calls are recorded.
             masks: Keeps secrets out of records; see `gateway.grants.Masks`.
 
@@ -94,11 +96,15 @@ class Metering:
                 if self._gateway is None:
                     prices = import_module("benchflow_workers.gateway.prices").read_prices(self._prices)
                     self._gateway = import_module("benchflow_workers.gateway.server").Gateway(prices)
+                purse = self._purses.get(file)
+                if purse is None:
+                    purse = import_module("benchflow_workers.gateway.purse").Purse(allowance)
+                    self._purses[file] = purse
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("benchflow"):
                 raise
             raise MissingExtraError("A model behind the gateway", "gateway") from error
-        made = metered.MeteredAgent(agent, self._gateway, target, allowance, file, masks)
+        made = metered.MeteredAgent(agent, self._gateway, target, purse, file, masks)
         return cast("Agent", made)
 
     def close(self) -> None:

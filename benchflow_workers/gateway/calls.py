@@ -77,7 +77,7 @@ class Call:
             self.grant.settle(self.status, tokens, self._cost)
             if self.status < 400:
                 charged = tokens or self._guess(answer)
-                self.grant.charge(charged, self._price(prices, charged))
+                self.grant.purse.charge(charged, self._price(prices, charged))
         return answer
 
     def _price(self, prices: Prices, tokens: Tokens) -> Cost:

@@ -34,7 +34,7 @@ class ChatCompletions(OpenAi):
 
     def tokens(self, answer: Sequence[Document]) -> Tokens | None:
         """Return the last `usage`."""
-        found = [item["usage"] for item in answer if isinstance(item.get("usage"), Mapping)]
+        found = [item["usage"] for item in answer if item.get("usage") and isinstance(item["usage"], Mapping)]
         return openai_tokens(found[-1]) if found else None
 
     def finish_reason(self, answer: Sequence[Document]) -> str | None:

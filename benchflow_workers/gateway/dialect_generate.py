@@ -66,7 +66,8 @@ class GenerateContent:
 
     def tokens(self, answer: Sequence[Document]) -> Tokens | None:
         """Return the last usage; thoughts count as output."""
-        found = [item["usageMetadata"] for item in answer if isinstance(item.get("usageMetadata"), Mapping)]
+        told = (item.get("usageMetadata") for item in answer)
+        found = [usage for usage in told if usage and isinstance(usage, Mapping)]
         if not found:
             return None
         usage = found[-1]

@@ -32,7 +32,7 @@ class Responses(OpenAi):
     def tokens(self, answer: Sequence[Document]) -> Tokens | None:
         """Return the usage of the finished response."""
         usage = _response(answer).get("usage")
-        if not isinstance(usage, Mapping):
+        if not usage or not isinstance(usage, Mapping):
             return None
         given, made = usage.get("input_tokens_details"), usage.get("output_tokens_details")
         return Tokens(

@@ -8,7 +8,7 @@ import json
 import logging
 import random
 from collections.abc import Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +123,7 @@ class Forwarder:
             finally:
                 # Counted at once, so that the next call knows; written beside.
                 written = self.writer.submit(_write, grant.file, call, call.finish(self.prices))
+                written.add_done_callback(_report)
                 if _is_large(request):
                     await _done(asyncio.wrap_future(written))
 
@@ -168,7 +169,7 @@ async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tup
         )
     if others := _OTHER_MODELS.intersection(asked):
         raise _RefusedError("invalid_request_error", f"{min(others)!r} would ask other models; leave it out.")
-    if (spent := grant.refusal()) is not None:
+    if (spent := grant.purse.refusal()) is not None:
         raise _RefusedError("budget_exceeded", f"The budget of this trial is used up: {spent}.")
     return body, asked
 
@@ -264,3 +265,11 @@ def _write(file: Path, call: Call, answer: list[Mapping[str, object]]) -> None:
             stream.write(call.line(answer))
     except OSError as error:
         logger.warning("a call to a model was not recorded: %s", error, extra={"action": "call_not_recorded"})
+
+
+def _report(written: Future[None]) -> None:
+    """Say in the log what kept a call from being recorded, whatever an odd answer did."""
+    if not written.cancelled() and (error := written.exception()) is not None:
+        logger.error(
+            "a call to a model was not recorded", exc_info=error, extra={"action": "call_not_recorded"}
+        )

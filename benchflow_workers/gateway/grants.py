@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.gateway.dialect import Tokens
 from benchflow_workers.gateway.prices import Cost
-from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.gateway.purse import Purse
+from benchflow_workers.gateway.target import Target
 
 __all__ = ["Grant", "Grants", "Masks"]
 
@@ -51,7 +52,7 @@ class Grant:
     Attributes:
         token: What the agent has in the place of a key.
         target: Where its calls go.
-        allowance: What it may use.
+        purse: What it may use, together with other turns of its attempt.
         file: Where calls are recorded, one JSON object a line.
         redactor: Masks secrets before anything is written.
         slots: One for each call under way.
@@ -60,7 +61,7 @@ class Grant:
     """
 
     target: Target
-    allowance: Allowance
+    purse: Purse
     file: Path
     redactor: Masks
     token: str = field(default_factory=lambda: TOKEN_PREFIX + secrets.token_urlsafe(24), repr=False)
@@ -75,14 +76,11 @@ class Grant:
     _input: int = 0
     _output: int = 0
     _cost: float = 0.0
-    _charged_tokens: int = 0
-    _charged_usd: float = 0.0
     _wait_s: float | None = None
     _statuses: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        is_capped = self.allowance.cost_usd is not None or self.allowance.tokens is not None
-        self.slots = asyncio.Semaphore(CAPPED_AT_ONCE if is_capped else CALLS_AT_ONCE)
+        self.slots = asyncio.Semaphore(CAPPED_AT_ONCE if self.purse.is_capped else CALLS_AT_ONCE)
         self.large_slots = asyncio.Semaphore(LARGE_AT_ONCE)
 
     @contextmanager
@@ -102,16 +100,6 @@ class Grant:
         with self._lock:
             return self._lock.wait_for(lambda: self._under_way == 0, timeout_s)
 
-    def refusal(self) -> str | None:
-        """Return why no more calls are made for it; None = there is something left."""
-        with self._lock:
-            if self.allowance.cost_usd is not None and self._charged_usd >= self.allowance.cost_usd:
-                return f"{self._charged_usd:.4f} of {self.allowance.cost_usd:g} US dollars are spent"
-            used = self._charged_tokens
-            if self.allowance.tokens is not None and used >= self.allowance.tokens:
-                return f"{used} of {self.allowance.tokens} tokens are used"
-        return None
-
     def asked_to_wait(self, seconds: float) -> None:
         """Note what a provider asked for that turned a call away."""
         with self._lock:
@@ -122,12 +110,6 @@ class Grant:
         """The seconds a provider asked to wait last; None = it did not."""
         with self._lock:
             return self._wait_s
-
-    def charge(self, tokens: Tokens, cost: Cost) -> None:
-        """Take from the allowance what a call used, or what it is guessed to have used."""
-        with self._lock:
-            self._charged_tokens += tokens.total
-            self._charged_usd += cost.usd or 0.0
 
     def settle(self, status: int, tokens: Tokens | None, cost: Cost) -> None:
         """Count a call that ended; an answer that told no tokens leaves the sums unknown."""

@@ -49,7 +49,7 @@ class OwnPrice(BaseModel):
 
     def of(self, tokens: Tokens) -> Decimal:
         """Return what so many tokens cost."""
-        fresh = tokens.input - tokens.cache_read - tokens.cache_write
+        fresh = max(0, tokens.input - tokens.cache_read - tokens.cache_write)
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
         parts = (

@@ -119,7 +119,9 @@ class Gateway:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
         connector = TCPConnector(limit=0, keepalive_timeout=30)
-        async with ClientSession(timeout=timeout, connector=connector, auto_decompress=True) as session:
+        async with ClientSession(
+            timeout=timeout, connector=connector, auto_decompress=True, trust_env=True
+        ) as session:
             forwarder = Forwarder(session, self._grants, self._prices, self._writer)
             app = web.Application(client_max_size=REQUEST_LIMIT_BYTES)
             app.router.add_route("*", "/{path:.*}", forwarder.handle)

@@ -82,6 +82,7 @@ RESTORED = Step(
 LINKS = Step(
     "links",
     """
+find "$real" -xdev \\( -type p -o -type b -o -type c \\) $changed -exec rm -f {} + 2>/dev/null
 find "$real" -xdev -type l $changed -exec sh -c '
 real=$1
 shift
@@ -98,7 +99,7 @@ for link do
 done' sh "$real" {} + 2>/dev/null
 """,
 )
-"""5. A link out of the workspace could show the tests their own answers. Links into system folders,
+"""5. A link out of the workspace could show the tests their own answers, and who reads a pipe waits for ever. Links into system folders,
 where an agent cannot write, stay: virtual environments are made of them."""
 
 BYTECODE = Step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from benchflow_client.catalog.providers import DIALECTS, Dialect
 from benchflow_workers.gateway.grants import Grant
 from benchflow_workers.gateway.prices import OwnPrice, Prices
+from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Allowance, Target
 from benchflow_workers.testing_models import Script, ScriptedModels, scripted_models
@@ -67,7 +69,7 @@ def granted_for(models: ScriptedModels, folder: Path, **allowance: Any) -> Grant
     }
     return Grant(
         target=Target("made-up", MODEL, urls, KEY),
-        allowance=Allowance(**allowance),
+        purse=Purse(Allowance(**allowance)),
         file=folder / "trajectory" / "llm_trajectory.jsonl",
         redactor=Redactor([KEY]),
     )
@@ -207,6 +209,21 @@ async def test_calls_end_where_the_budget_does(
     assert len(models.asked) == 2
 
 
+async def test_all_turns_of_an_attempt_live_on_one_budget(
+    gateway: Gateway, models: ScriptedModels, tmp_path: Path
+) -> None:
+    first = granted_for(models, tmp_path, tokens=150)
+    second = replace(granted_for(models, tmp_path), purse=first.purse)
+    path, body = request_of("openai-completions", streamed=False)
+    statuses = []
+    for grant in (first, second):
+        with gateway.granted(grant):
+            statuses += [(await ask(gateway, path, body, grant.token))[0] for _ in range(2)]
+
+    assert statuses == [200, 200, 429, 429]
+    assert (first.usage().total_tokens, second.usage().total_tokens) == (214, 0)
+
+
 async def test_a_busy_provider_is_asked_again_and_waits_as_it_says(
     gateway: Gateway, models: ScriptedModels, grant: Grant
 ) -> None:
@@ -240,7 +257,7 @@ async def test_a_provider_that_is_not_there_is_told(
     gateway: Gateway, models: ScriptedModels, tmp_path: Path
 ) -> None:
     nowhere = Target("made-up", MODEL, {"openai-completions": "http://127.0.0.1:9/v1"}, None)
-    grant = Grant(nowhere, Allowance(), tmp_path / "calls.jsonl", Redactor())
+    grant = Grant(nowhere, Purse(Allowance()), tmp_path / "calls.jsonl", Redactor())
     path, body = request_of("openai-completions", streamed=False)
     assert gateway.port
     with gateway.granted(grant):

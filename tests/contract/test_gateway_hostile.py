@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from benchflow_workers.gateway import grants
 from benchflow_workers.gateway.grants import CAPPED_AT_ONCE, LARGE_AT_ONCE, Grant
 from benchflow_workers.gateway.prices import OwnPrice, Prices
+from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Allowance, Target
 from benchflow_workers.testing_models import Script, ScriptedModels, scripted_models
@@ -46,7 +48,7 @@ def grant_to(host: str, folder: Path, **allowance: Any) -> Grant:
         target=Target(
             "made-up", MODEL, {"openai-completions": f"{host}/v1", "anthropic-messages": host}, KEY
         ),
-        allowance=Allowance(**allowance),
+        purse=Purse(Allowance(**allowance)),
         file=folder / "calls.jsonl",
         redactor=Redactor([KEY]),
     )
@@ -75,7 +77,11 @@ async def answering(data: bytes) -> AsyncGenerator[tuple[str, asyncio.Queue[byte
     came: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.put_nowait(await reader.readuntil(b"\r\n\r\n"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        came.put_nowait(head)
+        # A server that hangs up on a body it has not read may be heard as a connection that broke.
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        await reader.readexactly(int(length[1]) if length else 0)
         writer.write(data)
         await writer.drain()
         writer.close()
