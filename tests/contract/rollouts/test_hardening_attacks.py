@@ -121,3 +121,15 @@ def test_modules_an_answer_may_be_called_by_are_kept_where_the_tests_name_them(
     assert set(use.shadows) & {"calendar", "html", "array"} == kept
     assert ("email" in use.shadows) == bool(kept)
     assert tuple(use.folders) == (("sub",) if "sub" in script else ())
+
+
+async def test_a_pipe_in_the_place_of_an_answer_is_no_answer(
+    sandbox: Sandbox, make_task: MakeTask, tmp_path: Path, shell: Shell
+) -> None:
+    await shell(sandbox, "mkfifo /app/of-the-image")
+    await prepare_user(sandbox, "agent", "/app", timeout_s=60)
+    await shell(sandbox, f"{LATER} mkfifo /app/answer", user="agent")
+
+    said = await output(sandbox, make_task(), tmp_path, "ls\n")
+
+    assert said.split() == ["of-the-image"]
