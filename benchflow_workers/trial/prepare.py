@@ -138,7 +138,7 @@ def _resolve(
     user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
     agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
     mounts: tuple[Mount, ...] = ()
-    if kept is None:
+    if kept is None and provider.capabilities.runs_commands:
         agent, variables = _with_model(attempt, parts, agent, variables)
         mounts = _mounts(spec, parts)
     tools = () if agent.is_control else tool_uploads(variables.mcp_servers)

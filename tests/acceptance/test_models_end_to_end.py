@@ -117,3 +117,10 @@ def test_a_model_of_no_known_provider_is_told_before_any_sandbox(client: Client,
     assert trial.result is not None
     assert (trial.receipt.code, trial.result.sandbox_id) == ("agent.env_missing", None)
     assert "ANTHROPIC_API_KEY" in (trial.result.error or "")
+
+
+def test_where_nothing_is_run_no_model_is_needed(client: Client, home: Path) -> None:
+    handle = run(client, home, sandbox="null")
+
+    (trial,) = handle.trials()
+    assert (trial.receipt.outcome, trial.receipt.code) == ("unscored", "")
