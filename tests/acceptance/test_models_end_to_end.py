@@ -106,6 +106,22 @@ def test_calls_that_all_fail_are_the_providers_and_no_zero(
 
 
 @pytest.mark.root
+def test_requests_the_provider_would_not_take_are_the_agents_own_doing(
+    client: Client, home: Path, models: ScriptedModels
+) -> None:
+    models.script = Script(statuses=[400] * (len(models.asked) + 9))
+
+    handle = run(client, home, sandbox="local")
+
+    (trial,) = handle.trials()
+    assert (trial.receipt.outcome, trial.receipt.reward, trial.receipt.code) == (
+        "failed",
+        0.0,
+        "agent.rejected",
+    )
+
+
+@pytest.mark.root
 def test_a_model_of_no_known_provider_is_told_before_any_sandbox(client: Client, home: Path) -> None:
     task = write_task(home / "task-unknown", files=PLAIN)
     agent = AgentSpec(name=str(AGENT), model="opus-9", env=("BENCHFLOW_PROVIDER_BASE_URL=",))
