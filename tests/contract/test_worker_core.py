@@ -94,7 +94,7 @@ def test_queue_that_does_not_exist_is_refused(here: WorkerContext) -> None:
     with pytest.raises(WorkerError, match="'nowhere'") as caught:
         served_queues(("null", "nowhere"), here)
 
-    assert "docker, local, null, control" in caught.value.hint
+    assert "docker, local, null, docker.gpu, control" in caught.value.hint
 
 
 def test_queue_whose_sandbox_does_not_work_here_is_refused_with_what_to_do(here: WorkerContext) -> None:
