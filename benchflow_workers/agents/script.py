@@ -54,12 +54,14 @@ class ScriptAgent:
             AgentError: `agent.not_runnable` when the sandbox lacks what runs it.
             SandboxError: The sandbox failed under it.
         """
-        deadline = time.monotonic() + (context.timeout_s or UNLIMITED_S)
+        left_s = context.timeout_s or UNLIMITED_S
         runs: list[AgentRun] = []
         for prompt in context.prompts:
+            started = time.monotonic()
             if runs:
                 await sandbox.put([Upload(INSTRUCTION_PATH, content=prompt_bytes(prompt), mode=0o644)])
-            runs.append(await _run_once(sandbox, context, timeout_s=max(1.0, deadline - time.monotonic())))
+            runs.append(await _run_once(sandbox, context, timeout_s=left_s))
+            left_s = max(1.0, left_s - (time.monotonic() - started))
             if runs[-1].exit_code != 0:
                 break
         return joined_runs(runs)
