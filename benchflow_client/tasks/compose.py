@@ -163,7 +163,7 @@ def _check_values(
     """Add a problem for each value that is wrong whatever the variables are."""
     try:
         known = compose_lookup(folder, config, config.sandbox.env, verifier_dir=None)
-        filled = fill_in(file.data, lambda name: _plain(known(name)))
+        filled = _filled(file, known)
     except (TemplateError, VariableError) as error:
         findings.problem(f"{file.file}: {error}")
         return
@@ -171,6 +171,14 @@ def _check_values(
     compose = validate(Compose, shown, findings)
     for path, reason in () if compose is None else _broken_references(folder, compose):
         findings.problem(raw.says(path, reason))
+
+
+def _filled(file: ComposeFile, known: Lookup) -> Any:
+    """Return the tables with values to check with: what nobody declares has its default, where it has one."""
+    try:
+        return fill_in(file.data, lambda name: None if known(name) is None else _plain(known(name)))
+    except VariableError:
+        return fill_in(file.data, lambda name: _plain(known(name)))
 
 
 def _plain(value: str | None) -> str:

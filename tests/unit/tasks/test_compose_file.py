@@ -315,3 +315,10 @@ def test_keys_of_the_plugin_are_kept_apart_with_a_line_each(tmp_path):
         f"{FILE}, line 4: services.db.sysctls: needs the docker compose plugin on the worker's host",
     )
     assert len(found.refused) == 1
+
+
+def test_a_name_that_nobody_declares_has_its_default(tmp_path):
+    text = "services: {main: {volumes: ['${PLACE:-data}:/d']}}\nvolumes: {data: {}}\n"
+
+    assert problems(tmp_path, text) == []
+    assert problems(tmp_path, text.replace(":-data", ":-other")) != []

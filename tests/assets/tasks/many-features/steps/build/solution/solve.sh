@@ -1,0 +1,2 @@
+#!/bin/sh
+cat word given > built

@@ -1,0 +1,4 @@
+#!/bin/sh
+mkdir report
+cp built report/page
+echo draft > report/page.tmp

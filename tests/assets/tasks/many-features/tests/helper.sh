@@ -1,0 +1,2 @@
+# helper of both steps
+check() { if "$@"; then echo 1; else echo 0; fi; }

@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "$(cat /shared/seed) second" > /shared/book/page
