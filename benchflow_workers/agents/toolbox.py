@@ -87,8 +87,10 @@ def _build_of(program: Program) -> Build:
 
 
 def _run_npm(program: Program, build: Build, folder: Path) -> None:
-    command = [*_NPM, "--prefix", str(folder), *build.packages]
+    command = [*_NPM, *build.packages]
     try:
+        # Where npm finds one it installs there; its `--prefix` would leave out the host's own npm settings.
+        (folder / "package.json").write_text("{}")
         done = subprocess.run(
             command,
             cwd=folder,
