@@ -19,6 +19,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine makes and runs examples slowly; that says nothing about them.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # A job started in the background ignores SIGINT, and so would every process a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
