@@ -135,7 +135,7 @@ async def test_service_that_starts_again_has_no_way_out(provider: DockerSandboxe
         with socket.create_server(("0.0.0.0", 0)) as listener:
             listener.settimeout(0)
             port = str(listener.getsockname()[1])
-            before = await said(again, "touch /end; cat /starts")
+            before = await said(again, "cat /starts; touch /end")
             await asyncio.to_thread(until, lambda: asyncio.run(_starts(again)) == 2)
             reached = await said(
                 again,
