@@ -12,8 +12,11 @@ import pytest
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_workers.agents.base import INSTRUCTION_PATH
 from benchflow_workers.sandbox.base import Command, Sandbox, SandboxProvider, SandboxSpec, Upload
+from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
+from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
 from benchflow_workers.sandbox.registry import SandboxRegistry
 from benchflow_workers.settings import WorkerSettings
+from tests.web_server import WebServer
 
 CASES = Path(__file__).parents[2] / "assets" / "cases"
 WORKDIR = "/app"
@@ -44,6 +47,19 @@ def cases() -> Path:
 async def provider(kind: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SandboxProvider]:
     registry = SandboxRegistry(WorkerSettings(), state_dir=tmp_path_factory.mktemp("state"))
     made = registry.get(kind)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def web_provider(kind: str, web: WebServer, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    """Yield a provider whose sandboxes reach the `web` of the test's own module."""
+    state = tmp_path / "state"
+    made: SandboxProvider = (
+        DockerSandboxes(DockerOptions(state, egress=web.egress))
+        if kind == "docker"
+        else LocalSandboxes(LocalOptions(state, egress=web.egress))
+    )
     yield made
     await made.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ import pytest
 from benchflow_client.errors import SandboxError
 from benchflow_workers.agents.base import AgentContext
 from benchflow_workers.sandbox.base import Sandbox, SandboxProvider, SandboxSpec, Upload
-from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
-from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
 from benchflow_workers.trial.records import Rollout
 from benchflow_workers.trial.runner import run_attempt
 from benchflow_workers.verifiers.registry import verifier_of
@@ -55,15 +53,8 @@ def web() -> Iterator[WebServer]:
 
 
 @pytest.fixture
-async def provider(kind: str, web: WebServer, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
-    state = tmp_path / "state"
-    made: SandboxProvider = (
-        DockerSandboxes(DockerOptions(state, egress=web.egress))
-        if kind == "docker"
-        else LocalSandboxes(LocalOptions(state, egress=web.egress))
-    )
-    yield made
-    await made.close()
+def provider(web_provider: SandboxProvider) -> SandboxProvider:
+    return web_provider
 
 
 def world_of(toml: str, folder: Path, *, runs_as_user: bool = True) -> World:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from benchflow_client.tasks.bundle import pack
 from benchflow_workers.agents.registry import agent_of
 from benchflow_workers.sandbox.base import SandboxProvider
 from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
-from benchflow_workers.sandbox.local import LocalOptions, LocalSandboxes
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.prepare import Parts
@@ -57,15 +56,8 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 
 @pytest.fixture
-async def provider(kind: str, web: WebServer, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
-    state = tmp_path / "state"
-    made: SandboxProvider = (
-        DockerSandboxes(DockerOptions(state, egress=web.egress))
-        if kind == "docker"
-        else LocalSandboxes(LocalOptions(state, egress=web.egress))
-    )
-    yield made
-    await made.close()
+def provider(web_provider: SandboxProvider) -> SandboxProvider:
+    return web_provider
 
 
 async def ran(task: Path, provider: SandboxProvider, folder: Path) -> Ran:
