@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,16 +14,13 @@ from typing import Any
 import pytest
 
 from benchflow_client.errors import SandboxError
-from benchflow_client.ledger.base import JobHeader
-from benchflow_client.ledger.memory import MemoryLedger
-from benchflow_client.ledger.sandboxes import MemorySandboxBook
 from benchflow_client.schema.compose import Compose
-from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.base import Command, SandboxSpec
 from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
 from benchflow_workers.sandbox.docker_compose_parts import is_pool_exhausted
 from benchflow_workers.sandbox.services import service_sandbox, services_of
 from benchflow_workers.sandbox.services_spec import ServicesSpec
+from tests.killed_worker import check_that_the_reaper_removes_all
 from tests.waiting import until
 
 pytestmark = pytest.mark.docker
@@ -33,14 +29,6 @@ ROOT = Path(__file__).parents[2]
 TASKS = ROOT / "tests/assets/tasks"
 IMAGE = "debian:bookworm-slim"
 IDLE = {"image": IMAGE, "command": ["sleep", "infinity"]}
-
-DYING_WORKER = """
-import asyncio, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.contract.test_compose_on_docker import opened
-asyncio.run(opened(Path(sys.argv[2]), sys.argv[3]))
-"""
 
 
 def wanted(folder: Path, fleet: str, services: Mapping[str, Any], **spec: Any) -> SandboxSpec:
@@ -97,28 +85,7 @@ def test_oracle_solves_the_tasks_with_services_and_their_logs_are_kept(tmp_path:
 
 
 def test_killed_worker_leaves_nothing_that_the_reaper_does_not_remove(tmp_path: Path) -> None:
-    provider, fleet = DockerSandboxes(DockerOptions(tmp_path)), f"killed-{os.getpid()}"
-    worker = subprocess.Popen(
-        [sys.executable, "-c", DYING_WORKER, str(ROOT), str(tmp_path), fleet],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert worker.stdout is not None
-    with worker:
-        said = worker.stdout.readline()
-        worker.send_signal(signal.SIGKILL)
-    left = asyncio.run(provider.list({"bf.fleet": fleet}))
-    ledger = MemoryLedger()
-    ledger.open_job(JobHeader("j", 2, 2, 3, "ana", "docker", "g", "b", "t", 0.0))
-    reaper = Reaper([provider], ledger, MemorySandboxBook(), fleet=fleet, interval_s=60)
-
-    removed = reaper.sweep()
-
-    assert said == "opened\n"
-    kinds = [ref.id.partition(":")[0] if ":" in ref.id else "container" for ref in left]
-    assert kinds == ["container", "container", "network", "volume"]
-    assert removed == 4
-    assert asyncio.run(provider.list({"bf.fleet": fleet})) == []
+    check_that_the_reaper_removes_all(__name__, tmp_path, f"killed-{os.getpid()}")
 
 
 async def test_services_have_names_an_order_and_no_way_out_without_a_network(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,29 +13,18 @@ from typing import Any
 import pytest
 
 from benchflow_client.errors import SandboxError
-from benchflow_client.ledger.base import JobHeader
-from benchflow_client.ledger.memory import MemoryLedger
-from benchflow_client.ledger.sandboxes import MemorySandboxBook
 from benchflow_client.schema.compose import Compose
-from benchflow_workers.reaper import Reaper
 from benchflow_workers.sandbox.base import Command, SandboxSpec
 from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
 from benchflow_workers.sandbox.services import service_sandbox
 from benchflow_workers.sandbox.services_spec import ServicesSpec
-from tests.contract.test_compose_on_docker import IDLE, IMAGE, ROOT, TASKS, bench
+from tests.contract.test_compose_on_docker import IDLE, IMAGE, TASKS, bench
+from tests.killed_worker import check_that_the_reaper_removes_all
 
 pytestmark = pytest.mark.docker
 
 NEEDED = "environment/docker-compose.yaml, line 4: services.db.sysctls: needs the docker compose plugin"
 BY_PLUGIN = {"db": {"sysctls": {"net.ipv4.ip_default_ttl": 77}, "domainname": "rack.$one"}}
-
-DYING_WORKER = """
-import asyncio, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.contract.test_compose_plugin import opened
-asyncio.run(opened(Path(sys.argv[2]), sys.argv[3]))
-"""
 
 
 def wanted(folder: Path, fleet: str, by_plugin: Mapping[str, Mapping[str, Any]] = BY_PLUGIN) -> SandboxSpec:
@@ -92,27 +79,7 @@ async def test_keys_of_the_plugin_hold_beside_those_of_the_engine(tmp_path: Path
 
 @pytest.mark.compose
 def test_killed_worker_leaves_nothing_of_the_plugin_that_the_reaper_does_not_remove(tmp_path: Path) -> None:
-    provider, fleet = DockerSandboxes(DockerOptions(tmp_path)), f"killed-plugin-{os.getpid()}"
-    worker = subprocess.Popen(
-        [sys.executable, "-c", DYING_WORKER, str(ROOT), str(tmp_path), fleet],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert worker.stdout is not None
-    with worker:
-        said = worker.stdout.readline()
-        worker.send_signal(signal.SIGKILL)
-    left = asyncio.run(provider.list({"bf.fleet": fleet}))
-    ledger = MemoryLedger()
-    ledger.open_job(JobHeader("j", 2, 2, 3, "ana", "docker", "g", "b", "t", 0.0))
-
-    removed = Reaper([provider], ledger, MemorySandboxBook(), fleet=fleet, interval_s=60).sweep()
-
-    assert said == "opened\n"
-    kinds = [ref.id.partition(":")[0] if ":" in ref.id else "container" for ref in left]
-    assert kinds == ["container", "container", "network", "volume"]
-    assert removed == 4
-    assert asyncio.run(provider.list({"bf.fleet": fleet})) == []
+    check_that_the_reaper_removes_all(__name__, tmp_path, f"killed-plugin-{os.getpid()}")
 
 
 @pytest.mark.compose
