@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from benchflow_workers.agents.oracle import OracleAgent
 from benchflow_workers.agents.script import ScriptAgent
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import Command, Completed, Sandbox, Upload
+from benchflow_workers.sandbox.process import Process
 from benchflow_workers.verifiers.base import Verdict, VerifyContext
 from benchflow_workers.verifiers.script import ScriptVerifier
 
@@ -53,6 +55,9 @@ class Watched:
         if self.answers:
             return self.answers.pop(0)
         return await self.real.exec(command)
+
+    def attach(self, command: Command) -> AbstractAsyncContextManager[Process]:
+        return self.real.attach(command)
 
     async def kill(self, user: str | int) -> None:
         await self.real.kill(user)
