@@ -36,7 +36,7 @@ from benchflow_client.ledger.drains import DrainRequest, DrainRequests
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.limits import Limits
-from benchflow_client.plan.draft import Draft, Work, find_work, make_draft
+from benchflow_client.plan.draft import Draft, Work, make_draft, work_of
 from benchflow_client.plan.placing import best_sandbox, check_gpus, check_sandbox, docker_listens
 from benchflow_client.plan.regrade import RegradeRequest, regrade_draft
 from benchflow_client.plan.retry import Choice, check_words, keep_finished
@@ -127,7 +127,7 @@ class Client:
             UsageError: The spec, its tasks or its agents are wrong; see `make_draft`.
             ResumeMismatchError: See `submit`.
         """
-        work = find_work(spec, cache_dir=self.settings.state_dir, env_registry=self.settings.env_registry)
+        work = work_of(spec, self.settings)
         if resume is None or fresh:
             return make_draft(work, sandbox=self._likely_sandbox(spec))
         return _resumed(work, self._ended(resume, spec))
@@ -155,7 +155,7 @@ class Client:
             ResumeMismatchError: The job to resume would have other trials now.
             InfrastructureError: Broker or store refuse; nothing is left half-written.
         """
-        work = find_work(spec, cache_dir=self.settings.state_dir, env_registry=self.settings.env_registry)
+        work = work_of(spec, self.settings)
         ended = None if resume is None or fresh else self._ended(resume, spec)
         draft = None if ended is None else _resumed(work, ended)
         fleet = self._access.connect(spec)

@@ -6,6 +6,7 @@ BenchflowError                    something a person must read; has a hint
 │   ├── TaskError                 task folders that cannot be read
 │   ├── SourceError               a task source that cannot be found or fetched
 │   ├── UnknownAgentError         no agent of that name
+│   ├── AgentManifestError        the description of an agent is wrong
 │   ├── JobNotFoundError          no job of that name
 │   ├── JobExistsError            the name is taken
 │   └── MissingExtraError         an optional part is not installed
@@ -29,6 +30,7 @@ from typing import ClassVar
 
 __all__ = [
     "AgentError",
+    "AgentManifestError",
     "BenchflowError",
     "BrokerError",
     "InfrastructureError",
@@ -98,6 +100,10 @@ class SourceError(UsageError):
 
 class UnknownAgentError(UsageError):
     """No agent of that name is registered."""
+
+
+class AgentManifestError(UsageError):
+    """A file that describes an agent cannot be read, or describes none."""
 
 
 class JobNotFoundError(UsageError):

@@ -54,6 +54,10 @@ class Settings(Record):
         default=None,
         description="Folder of `NAME@VERSION.toml` files that --environment-manifest names; None = there is none.",
     )
+    agents_dir: Path | None = Field(
+        default=None,
+        description="Folder of manifests of your own agents, `NAME/manifest.toml` or `NAME.toml`; None = there is none.",
+    )
     user: str = Field(description="Who submits and cancels, for people.")
 
     def addresses(self) -> Addresses | None:

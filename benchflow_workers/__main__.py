@@ -10,7 +10,10 @@ from cyclopts import App, Parameter
 
 from benchflow_client import settings as client_settings
 from benchflow_client.catalog.agents import find_agent
+from benchflow_client.catalog.own_agents import own_agents
 from benchflow_client.errors import BenchflowError, UsageError
+from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import Npm
 from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.host import host_findings, is_healthy, remove_all_sandboxes, sandbox_findings
 from benchflow_workers.worker import DEFAULT_SLOTS, WorkerOptions, serve
@@ -67,13 +70,16 @@ def remove_sandboxes() -> int:
 @app.command(name="prepare-agent")
 def prepare_agent(name: Annotated[str, Parameter(help="A ready-made agent.")]) -> int:
     """Install a ready-made agent on this host, where it is not there yet."""
-    entry = find_agent(name)
-    if entry.program is None:
+    settings, spec = client_settings.load(), AgentSpec.model_validate(name)
+    definition = find_agent(spec.name, own_agents(settings.agents_dir)).definition
+    if definition is None or not isinstance(definition.install, Npm):
         raise UsageError(
-            f"Agent {name!r} needs no installation.", hint="`bench agents` says which are ready-made."
+            f"Agent {name!r} is not installed on hosts.", hint="`bench agents show NAME` says how it is."
         )
-    folder = Toolbox(client_settings.load().state_dir / "toolbox").prepared(entry.program)
-    sys.stdout.write(f"{name} {entry.program.version} is in {folder}\n")
+    if spec.version is not None:
+        definition = definition.model_copy(update={"version": spec.version})
+    folder = Toolbox(settings.state_dir / "toolbox").prepared(definition)
+    sys.stdout.write(f"{definition.name} {definition.version} is in {folder}\n")
     return 0
 
 

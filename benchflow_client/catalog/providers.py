@@ -6,21 +6,12 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from benchflow_client.errors import UsageError
+from benchflow_client.schema.dialect import DIALECTS, Dialect
 
 __all__ = ["DIALECTS", "PROVIDERS", "Dialect", "Provider", "Route", "find_route"]
-
-Dialect = Literal["openai-completions", "openai-responses", "anthropic-messages", "gemini-generate"]
-"""How requests and answers look."""
-
-DIALECTS: Final[tuple[Dialect, ...]] = (
-    "openai-completions",
-    "openai-responses",
-    "anthropic-messages",
-    "gemini-generate",
-)
 
 CUSTOM_URL: Final = "BENCHFLOW_PROVIDER_BASE_URL"
 CUSTOM_KEY: Final = "BENCHFLOW_PROVIDER_API_KEY"

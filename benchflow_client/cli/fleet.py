@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -12,13 +14,15 @@ from cyclopts import Parameter
 
 from benchflow_client import settings as settings_module
 from benchflow_client.api import Client
-from benchflow_client.catalog.agents import find_agent, list_agents
+from benchflow_client.catalog.agents import AgentEntry, find_agent, list_agents
+from benchflow_client.catalog.own_agents import own_agents
 from benchflow_client.cli import render
 from benchflow_client.cli.jobs import JobsDir, Json
 from benchflow_client.doctor import check_machine
 from benchflow_client.embedded.fleet import EmbeddedFleet
 from benchflow_client.errors import UsageError
 from benchflow_client.report import WorkerRow, agent_record, agent_report, agents_report
+from benchflow_client.schema.agent import AgentSpec
 
 
 def worker(
@@ -118,9 +122,19 @@ def agents(
         )
     if verb == "prepare":
         os.execv(sys.executable, [sys.executable, "-m", "benchflow_workers", "prepare-agent", str(name)])
-    entries = list_agents() if name is None else [find_agent(name)]
+    own = own_agents(settings_module.load().agents_dir)
+    entries = list_agents(own) if name is None else [_entry(name, own)]
     if json:
         render.print_json([agent_record(entry) for entry in entries])
     else:
         render.render_report(agents_report(entries) if name is None else agent_report(entries[0]))
     return 0
+
+
+def _entry(name: str, own: Mapping[str, AgentEntry]) -> AgentEntry:
+    """Return an agent as a job would have it, in the version its name says."""
+    spec = AgentSpec.model_validate(name)
+    entry = find_agent(spec.name, own)
+    if spec.version is None or entry.definition is None:
+        return entry
+    return replace(entry, definition=entry.definition.model_copy(update={"version": spec.version}))

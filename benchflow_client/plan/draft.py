@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchflow_client.catalog.agents import AgentEntry, find_agent
+from benchflow_client.catalog.agents import AgentEntry
+from benchflow_client.catalog.own_agents import own_agents
 from benchflow_client.catalog.sandboxes import SANDBOXES
-from benchflow_client.errors import JobSpecError, TaskError
+from benchflow_client.errors import TaskError
+from benchflow_client.plan.agents import plan_agents
 from benchflow_client.plan.playing import unplayable
 from benchflow_client.plan.retry import Choice
-from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.ids import new_job_name, slug
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
 from benchflow_client.schema.task import Task
+from benchflow_client.settings import Settings
 from benchflow_client.tasks.bundle import digest_of
 from benchflow_client.tasks.discover import BrokenTask, FoundTask, discover, is_selected, select
 from benchflow_client.tasks.gate import unsupported
@@ -28,12 +28,6 @@ from benchflow_client.tasks.source import resolve
 
 _LISTED_PROBLEMS = 20
 """Problems listed in one error; the rest is counted."""
-
-_SECRET_NAME = re.compile(
-    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|COOKIE|AUTH|AUTHORIZATION|BEARER)$", re.IGNORECASE
-)
-_SHORTEST_SECRET = 6
-"""Shorter values are settings, such as `AUTH=none`; no worker masks them either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +68,35 @@ class Work:
     scripts: dict[str, Path]
 
 
-def find_work(spec: JobSpec, *, cache_dir: Path, env_registry: Path | None = None) -> Work:
+def work_of(spec: JobSpec, settings: Settings) -> Work:
+    """Find and read everything a spec refers to, with the folders and agents of this machine.
+
+    Raises:
+        AgentManifestError: An agent of the user's own is described wrongly.
+        As `find_work`.
+    """
+    return find_work(
+        spec,
+        cache_dir=settings.state_dir,
+        env_registry=settings.env_registry,
+        own=own_agents(settings.agents_dir),
+    )
+
+
+def find_work(
+    spec: JobSpec,
+    *,
+    cache_dir: Path,
+    env_registry: Path | None = None,
+    own: Mapping[str, AgentEntry] | None = None,
+) -> Work:
     """Find and read everything a spec refers to; needs no fleet.
 
     Args:
         spec: What was asked for.
         cache_dir: Folder for clones and staged scripts on this machine.
         env_registry: Folder that versions of environment manifests are looked up in; None = there is none.
+        own: Agents beside those of this version.
 
     Raises:
         SourceError: The task source does not exist or cannot be fetched.
@@ -91,7 +107,7 @@ def find_work(spec: JobSpec, *, cache_dir: Path, env_registry: Path | None = Non
     if spec.environment_manifest is not None:
         text = manifest_text(spec.environment_manifest, env_registry)
         spec = spec.model_copy(update={"environment_manifest": text})
-    agents, scripts = _plan_agents(spec.resolved_agents(), cache_dir)
+    agents, scripts = plan_agents(spec.resolved_agents(), own or {}, staging=cache_dir / "scripts")
     source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
     discovery = discover(source.path, room=cache_dir / "converted")
     broken = tuple(
@@ -195,72 +211,3 @@ def _plan_tasks(found: Sequence[FoundTask]) -> tuple[tuple[PlannedTask, ...], di
         folders[digest] = item.folder
         tasks.append(PlannedTask(name=item.task.name, slug=slug(item.task.name), digest=digest))
     return tuple(tasks), folders
-
-
-def _plan_agents(
-    specs: Sequence[AgentSpec], cache_dir: Path
-) -> tuple[tuple[PlannedAgent, ...], dict[str, Path]]:
-    agents: list[PlannedAgent] = []
-    folders: dict[str, Path] = {}
-    labels: set[str] = set()
-    for spec in specs:
-        _check_no_secret(spec)
-        bundle, script = None, None
-        if spec.is_script:
-            folder = _staged(Path(spec.name).expanduser(), cache_dir / "scripts")
-            bundle, script = digest_of(folder), Path(spec.name).name
-            folders[bundle] = folder
-        else:
-            _check_model(spec, find_agent(spec.name))
-        label = _unique(spec.label, labels)
-        agents.append(PlannedAgent(label=label, slug=slug(label), spec=spec, bundle=bundle, script=script))
-    return tuple(agents), folders
-
-
-def _check_model(spec: AgentSpec, entry: AgentEntry) -> None:
-    """Refuse a ready-made agent without a model: no trial of it could begin."""
-    if entry.program is not None and spec.model is None:
-        raise JobSpecError(
-            f"Agent {spec.name!r} needs a model.", hint="Give one: --model provider/name (docs/models.md)."
-        )
-
-
-def _check_no_secret(spec: AgentSpec) -> None:
-    """Refuse a value that is a secret by its name: it would be stored with the job, in clear and for good."""
-    for name, _, value in (item.partition("=") for item in spec.env):
-        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name):
-            raise JobSpecError(
-                f"agent_env: {name} has the name of a secret, and its value would be stored with the job.",
-                hint=f"Set {name} where the workers run, and give only its name: --agent-env {name}",
-            )
-
-
-def _staged(script: Path, staging: Path) -> Path:
-    """Return a folder that holds nothing but the script."""
-    if not script.is_file():
-        raise JobSpecError(
-            f"Agent {str(script)!r} is not a file.",
-            hint="Name an executable or a .py file, or an agent of `bench agents`.",
-        )
-    try:
-        data = script.read_bytes()
-        folder = staging / slug(str(script.resolve()))
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        copy = folder / script.name
-        copy.write_bytes(data)
-        copy.chmod(0o755)
-    except OSError as error:
-        raise JobSpecError(
-            f"Agent {str(script)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
-        ) from error
-    return folder
-
-
-def _unique(label: str, taken: set[str]) -> str:
-    """Return the label, numbered when another agent of the job has it."""
-    name, number = label, 2
-    while name in taken:
-        name, number = f"{label}#{number}", number + 1
-    taken.add(name)
-    return name

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.loop import SINGLE_SHOT
 from benchflow_client.schema.plan import Plan, PlannedAgent
 
@@ -38,6 +39,7 @@ EXPANDED = frozenset({
     "agent_env",
     "agent_timeout_s",
     "agent_idle_timeout_s",
+    "effort",
     "sandbox",
 })  # fmt: skip
 """Settings of a job that the plan holds expanded, as tasks, agents and kind of sandbox."""
@@ -69,7 +71,12 @@ YOUNGER: Mapping[str, Any] = {
 }
 """Settings that came after the first keys, with the value that is as if they were not there."""
 
-YOUNGER_OF_AGENTS: Mapping[str, Any] = {"idle_timeout_s": 600.0, "protocol": None}
+YOUNGER_OF_AGENTS: Mapping[str, Any] = {
+    "idle_timeout_s": 600.0,
+    "protocol": None,
+    "version": None,
+    "effort": None,
+}
 """The same of an agent."""
 
 _DIGITS = 12  # of a digest, shown to people
@@ -135,8 +142,19 @@ def _agent(agent: PlannedAgent) -> dict[str, Any]:
         **agent.spec.model_dump(mode="json", exclude={"name", "env"}),
         "name": agent.script or agent.spec.name,
         "script": agent.bundle,
+        **_definition(agent.definition),
         "env": {name: value if separator else None for name, separator, value in values},
     }
+
+
+def _definition(definition: AgentDefinition | None) -> dict[str, str]:
+    """Return what counts of how a ready-made agent is installed and started, under its version for people."""
+    if definition is None:
+        return {}
+    digest = _digest(
+        definition.model_dump(mode="json", exclude={"description", "aliases"}, exclude_defaults=True)
+    )
+    return {"definition": f"{definition.version} ({digest[:_DIGITS]})"}
 
 
 def _older(agent: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,17 +100,29 @@ def _roles(task: Task, agent: AgentSpec, turns: tuple[PlannedTurn, ...]) -> Reas
 
 def _role(role: Role, agent: AgentSpec) -> Reasons:
     """Yield why one role cannot be played."""
-    if role.reasoning_effort:
-        yield "reasoning_effort", "an effort of a role is not passed on by this version"
+    if role.reasoning_effort and not _takes_effort(role, agent):
+        yield "reasoning_effort", f"{role.agent!r} cannot be asked for an effort"
     if role.skills_dir:
         yield "skills_dir", "skills of a role are not placed by this version"
     if is_played_by_job(role, agent) or AgentSpec.model_validate(role.agent).is_script:
         return
     try:
-        if find_agent(role.agent).is_control:
+        known = find_agent(AgentSpec.model_validate(role.agent).name)
+        if known.is_control:
             yield "agent", f"{role.agent!r} is a control, which plays no role"
+        elif known.needs_model and not role.model:
+            yield "model", f"{role.agent!r} needs a model"
     except UnknownAgentError:
         yield "agent", f"this version has no agent {role.agent!r}"
+
+
+def _takes_effort(role: Role, agent: AgentSpec) -> bool:
+    spec = agent if is_played_by_job(role, agent) else AgentSpec.model_validate(role.agent)
+    try:
+        definition = None if spec.is_script else find_agent(spec.name).definition
+    except UnknownAgentError:
+        return True  # an agent of the user's own, whose definition the plan holds
+    return definition is not None and definition.takes_effort
 
 
 def _user(task: Task, job: JobSpec) -> Reasons:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchflow_client.report.again import judged_again_report
+from benchflow_client.report.agents import agent_record, agent_report, agents_report
 from benchflow_client.report.blocks import (
     Block,
     Column,
@@ -18,9 +19,6 @@ from benchflow_client.report.fleet import (
     JobRow,
     LimitRow,
     WorkerRow,
-    agent_record,
-    agent_report,
-    agents_report,
     doctor_report,
     job_row,
     jobs_report,

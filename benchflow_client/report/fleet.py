@@ -1,4 +1,4 @@
-"""Lists: jobs, trials, workers, sandboxes, limits, agents, findings."""
+"""Lists: jobs, trials, workers, sandboxes, limits, findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from benchflow_client.report.blocks import Column, Line, Report, Row, Table, Ton
 from benchflow_client.wording import NONE, age, ratio
 
 if TYPE_CHECKING:  # the records are only read here
-    from benchflow_client.catalog.agents import AgentEntry
     from benchflow_client.ledger.base import JobProgress
 
 _ID_CHARS = 20  # enough to find a sandbox by
@@ -148,38 +147,6 @@ def limits_report(rows: Sequence[LimitRow]) -> Report:
         for row in rows
     )
     return (Table(columns, tuple(map(Row, cells))),)
-
-
-def agents_report(entries: Sequence[AgentEntry]) -> Report:
-    """Return the table of agents that can be named."""
-    columns = (Column("agent"), Column("kind"), Column("what it does"))
-    return (Table(columns, tuple(Row((e.name, e.kind, e.description)) for e in entries)),)
-
-
-def agent_record(entry: AgentEntry) -> dict[str, Any]:
-    """Return one agent as a JSON object."""
-    record: dict[str, Any] = {"name": entry.name, "description": entry.description, "kind": entry.kind}
-    if entry.program is None:
-        return record
-    builds = {machine: list(build.packages) for machine, build in entry.program.builds.items()}
-    return {
-        **record,
-        "version": entry.program.version,
-        "dialects": list(entry.program.dialects),
-        "packages": builds,
-    }
-
-
-def agent_report(entry: AgentEntry) -> Report:
-    """Return what is known of one agent."""
-    lines = [Line(entry.description, label=entry.name), Line(entry.kind, label="kind")]
-    if entry.program is not None:
-        lines.append(Line(entry.program.version, label="version"))
-        lines.append(Line(", ".join(entry.program.dialects), label="speaks"))
-        for machine, build in entry.program.builds.items():
-            lines.append(Line(" ".join(build.packages), label=f"packages, {machine}"))
-        lines.append(Line("--model provider/name, of a provider that speaks the same", label="needs"))
-    return tuple(lines)
 
 
 def doctor_report(checks: Sequence[Check]) -> Report:

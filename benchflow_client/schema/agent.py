@@ -8,9 +8,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from benchflow_client.schema.agent_definition import Effort
 from benchflow_client.schema.base import Record
 
 _ACP = "acp:"
+_ACP_NAME = re.compile(r"acp[:/][a-z0-9][a-z0-9-]*(@.*)?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -62,15 +64,32 @@ class AgentSpec(Record):
         description="How the agent is talked to: acp = the Agent Client Protocol; None = as it is registered, "
         "a script once for each prompt. `acp:PATH` as a name sets it.",
     )
+    version: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$",
+        max_length=64,
+        description="Version of a ready-made agent; None = the one it is pinned to. `NAME@VERSION` as a name sets it.",
+    )
+    effort: Effort | None = Field(
+        default=None,
+        description="How hard its model is asked to think; None = as the job says, else as agent and model do.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        """Accept a bare name where a table is expected, and `acp:PATH` for a path with its protocol."""
+        """Accept a bare name where a table is expected, and what a name says of protocol and version."""
         table = {"name": value} if isinstance(value, str) else value
         if not isinstance(table, Mapping) or not isinstance(name := table.get("name"), str):
             return table
-        return {**table, "name": name[len(_ACP) :], "protocol": "acp"} if name.startswith(_ACP) else table
+        if _ACP_NAME.fullmatch(name):  # a ready-made agent whose protocol is said besides
+            name = name[len(_ACP) :]
+        elif name.startswith(_ACP):
+            return {**table, "name": name[len(_ACP) :], "protocol": "acp"}
+        if is_script_name(name) or "@" not in name:
+            return {**table, "name": name}
+        name, _, version = name.partition("@")
+        return {"version": version, **table, "name": name}
 
     @field_validator("env")
     @classmethod
@@ -86,7 +105,7 @@ class AgentSpec(Record):
     def label(self) -> str:
         """What tables call this agent: its name, for a script the file's stem."""
         if not self.is_script:
-            return self.name if self.model is None else f"{self.name}@{self.model}"
+            return "@".join(part for part in (self.name, self.version, self.model) if part)
         stem = self.name.rstrip("/").rsplit("/", 1)[-1]
         return stem.rsplit(".", 1)[0] or stem
 

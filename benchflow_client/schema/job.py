@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from benchflow_client.schema.agent import AgentSpec, check_env
+from benchflow_client.schema.agent_definition import Effort
 from benchflow_client.schema.base import Record
 from benchflow_client.schema.ids import JOB_NAME_PATTERN
 from benchflow_client.schema.locked_paths import check_locked
@@ -37,6 +38,10 @@ class JobSpec(Record):
     agent_env: tuple[str, ...] = Field(
         default=(),
         description="Variable for the agents: NAME (read on the worker) or NAME=VALUE (in clear).",
+    )
+    effort: Effort | None = Field(
+        default=None,
+        description="How hard the agents' model is asked to think; None = as agent and model do by themselves.",
     )
     tries: int = Field(default=1, ge=1, le=1000, description="How often each agent tries each task.")
     concurrency: int = Field(
@@ -213,6 +218,7 @@ class JobSpec(Record):
             agent.with_defaults(model=self.model, env=self.agent_env).model_copy(
                 update={
                     "timeout_s": agent.timeout_s or self.agent_timeout_s,
+                    "effort": agent.effort or self.effort,
                     "idle_timeout_s": self.agent_idle_timeout_s
                     if agent.idle_timeout_s is None
                     else agent.idle_timeout_s,

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.ids import attempt_folder, queue_of, trial_id
 from benchflow_client.schema.job import JobSpec
@@ -45,6 +46,9 @@ class PlannedAgent(Document):
         default=None, description="SHA-256 of the bundle of a script agent; None = registered."
     )
     script: str | None = Field(default=None, description="File in the bundle that is run; None = registered.")
+    definition: AgentDefinition | None = Field(
+        default=None, description="How a ready-made agent is installed and started; None = it is none."
+    )
 
 
 class RegradedTrial(Document):

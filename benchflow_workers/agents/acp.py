@@ -28,17 +28,17 @@ from benchflow_workers.agents.acp_session import (
     connected,
     open_session,
 )
-from benchflow_workers.agents.acp_start import CLAUDE, OfTheUser, Start
 from benchflow_workers.agents.acp_trajectory import Trajectory
 from benchflow_workers.agents.base import AgentContext, AgentRun
 from benchflow_workers.agents.program import check_started
+from benchflow_workers.agents.ready import OfTheUser, Ready, Start, install
 from benchflow_workers.agents.turn import UNLIMITED_S
 from benchflow_workers.output import tail_text, with_gap_marked
 from benchflow_workers.sandbox.base import OUTPUT_LIMIT_BYTES, Sandbox, Upload
 from benchflow_workers.sandbox.output import CappedOutput
 from benchflow_workers.sandbox.process import Process
 
-__all__ = ["AcpAgent", "claude_agent_acp"]
+__all__ = ["AcpAgent", "ready_acp"]
 
 EXIT_S: Final = 5.0
 """How long a program that broke off is waited for, to learn how it ended."""
@@ -76,6 +76,15 @@ class AcpAgent:
         """
         return self.start.uploads(context)
 
+    async def install(self, sandbox: Sandbox, context: AgentContext) -> None:
+        """Install it, where its definition has a script for it.
+
+        Raises:
+            AgentError: `agent.install_failed`.
+            SandboxError: The sandbox failed under it.
+        """
+        await install(sandbox, context)
+
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
         """Give the agent its prompts, until one is not answered or the time is over.
 
@@ -84,11 +93,12 @@ class AcpAgent:
             SandboxError: The sandbox failed under it.
         """
         timeout_s = context.timeout_s or UNLIMITED_S
+        command = await self.start.command(sandbox, context, timeout_s)
         limits = Limits(
             time.monotonic() + timeout_s, context.spec.idle_timeout_s or None, self.handshake_s, self.cancel_s
         )
         turn = _Turn(context, limits, sandbox.workdir)
-        async with sandbox.attach(self.start.command(context, timeout_s)) as process:
+        async with sandbox.attach(command) as process:
             await turn.take(process)
         return turn.run()
 
@@ -228,6 +238,6 @@ def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def claude_agent_acp() -> AcpAgent:
-    """Return Claude behind the protocol."""
-    return AcpAgent(CLAUDE)
+def ready_acp() -> AcpAgent:
+    """Return what talks to a ready-made program."""
+    return AcpAgent(Ready())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.locked_paths import LOCKED_PATHS
 from benchflow_client.schema.task import Task
@@ -42,6 +43,8 @@ class AgentContext:
         prompts: What it is told, in order, in one session; the first also stands in `INSTRUCTION_PATH`.
         locked: Paths that are root's alone while it works.
         mcp_servers: Tool servers of the task by name, resolved; the same stand in a file of the sandbox.
+        definition: How a ready-made agent is installed and started; None = it is none.
+        is_web_open: Nothing keeps it from the internet, so it may have its tools for it.
     """
 
     task: Task
@@ -55,6 +58,8 @@ class AgentContext:
     prompts: tuple[str, ...]
     locked: Sequence[str] = LOCKED_PATHS
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    definition: AgentDefinition | None = None
+    is_web_open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,4 +113,14 @@ class Agent(Protocol):
             AgentError: `agent.not_runnable` when it could not be started at all.
             SandboxError: The sandbox failed under it.
         """
+        ...
+
+
+@runtime_checkable
+class OnWorker(Protocol):
+    """An agent whose own code runs on the worker and not in the sandbox."""
+
+    @property
+    def is_on_worker(self) -> bool:
+        """Whether it does."""
         ...

@@ -9,41 +9,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from benchflow_client.catalog.agent_programs import Program
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.agents.acp_errors import failure_of_words
 from benchflow_workers.agents.acp_trajectory import Trajectory
 from benchflow_workers.agents.base import INSTRUCTION_PATH, AgentContext, AgentRun, prompt_bytes
-from benchflow_workers.agents.lines import JsonLines
-from benchflow_workers.agents.program import FROM_PROMPT, start_command
-from benchflow_workers.agents.toolbox import argv_of
+from benchflow_workers.agents.launch import started
+from benchflow_workers.agents.lines import JsonLines, PlainLines
+from benchflow_workers.agents.ready import install, prompt_command
 from benchflow_workers.agents.turn import UNLIMITED_S, joined_runs
 from benchflow_workers.output import tail_text, with_gap_marked
-from benchflow_workers.sandbox.base import OUTPUT_LIMIT_BYTES, Sandbox, Upload
+from benchflow_workers.sandbox.base import OUTPUT_LIMIT_BYTES, Command, Sandbox, Upload
 from benchflow_workers.sandbox.output import CappedOutput
 from benchflow_workers.sandbox.process import Process
 
-__all__ = ["CliAgent", "CommandLine"]
+__all__ = ["CliAgent", "Events"]
 
 EXIT_S: Final = 10.0
 """How long a program that prints no more is waited for."""
 
 
-class CommandLine(Protocol):
-    """What is particular to one program."""
+class Events(Protocol):
+    """What is particular to the output of one program."""
 
     @property
-    def program(self) -> Program:
-        """What is installed."""
-        ...
-
-    def arguments(self, context: AgentContext, *, is_first: bool) -> Sequence[str]:
-        """Return the arguments for a prompt that comes on standard input."""
-        ...
-
-    def env(self, context: AgentContext) -> Mapping[str, str]:
-        """Return variables on top of the agent's."""
+    def is_plain(self) -> bool:
+        """Whether its output is text for people, one event `{"text": ...}` a line, and its exit code tells its end."""
         ...
 
     def updates(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -64,11 +55,11 @@ class CliAgent:
     """Runs a command line.
 
     Attributes:
-        line: What is particular to it.
+        reads: How its output is read.
         exit_s: Seconds that it has to end once it prints no more.
     """
 
-    line: CommandLine
+    reads: Events
     exit_s: float = EXIT_S
 
     @property
@@ -82,43 +73,46 @@ class CliAgent:
         return True
 
     def uploads(self, context: AgentContext) -> Sequence[Upload]:
-        """Return no files: its program is mounted."""
+        """Return no files: its program is mounted or installed."""
         del context
         return ()
+
+    async def install(self, sandbox: Sandbox, context: AgentContext) -> None:
+        """Install it, where its definition has a script for it.
+
+        Raises:
+            AgentError: `agent.install_failed`.
+            SandboxError: The sandbox failed under it.
+        """
+        await install(sandbox, context)
 
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
         """Run the program once for each prompt, until one does not end well or the time is over.
 
         Raises:
+            AgentError: `agent.not_runnable`: its definition is not complete.
             SandboxError: The sandbox failed under it.
         """
+        what = started(context)
+        await sandbox.put(what.uploads())
         deadline = time.monotonic() + (context.timeout_s or UNLIMITED_S)
         runs: list[AgentRun] = []
         for prompt in context.prompts:
             if runs:
                 await sandbox.put([Upload(INSTRUCTION_PATH, content=prompt_bytes(prompt), mode=0o644)])
-            runs.append(await self._run_once(sandbox, context, prompt, deadline, is_first=not runs))
+            command = prompt_command(context, what, is_first=not runs)
+            turn = _Turn(self.reads, deadline, context.spec.idle_timeout_s or None, self.exit_s)
+            runs.append(await turn.taken(sandbox, command, prompt))
             if runs[-1].failures or runs[-1].timed_out:
                 break
         return joined_runs(runs)
-
-    async def _run_once(
-        self, sandbox: Sandbox, context: AgentContext, prompt: str, deadline: float, *, is_first: bool
-    ) -> AgentRun:
-        turn = _Turn(self.line, deadline, context.spec.idle_timeout_s or None, self.exit_s)
-        turn.trajectory.told(prompt)
-        argv = [*argv_of(self.line.program), *self.line.arguments(context, is_first=is_first)]
-        env = {**self.line.env(context), **context.env}
-        async with sandbox.attach(start_command(context, FROM_PROMPT, argv, env=env)) as process:
-            await turn.follow(process)
-        return turn.record()
 
 
 @dataclass
 class _Turn:
     """One run while it lasts."""
 
-    line: CommandLine
+    reads: Events
     deadline: float
     idle_s: float | None
     exit_s: float
@@ -131,7 +125,14 @@ class _Turn:
     idle: bool = False
     exit_code: int | None = None
 
-    async def follow(self, process: Process) -> None:
+    async def taken(self, sandbox: Sandbox, command: Command, prompt: str) -> AgentRun:
+        """Run the command and return its record."""
+        self.trajectory.told(prompt)
+        async with sandbox.attach(command) as process:
+            await self._follow(process)
+        return self._record()
+
+    async def _follow(self, process: Process) -> None:
         """Read events until the program ends or a limit comes."""
         self.errors = process.stderr
         reading = asyncio.ensure_future(self._read(process))
@@ -149,17 +150,18 @@ class _Turn:
             reading.cancel()
 
     async def _read(self, process: Process) -> None:
-        lines = JsonLines(process, self.noise)
+        lines = PlainLines(process, self.noise) if self.reads.is_plain else JsonLines(process, self.noise)
         while (event := await lines.next()) is not None:
-            for update in self.line.updates(event):
+            for update in self.reads.updates(event):
                 self.trajectory.update(update)
-            self.said = self.line.error(event) or self.said
-            self.has_ended = self.has_ended or self.line.is_end(event)
+            self.said = self.reads.error(event) or self.said
+            self.has_ended = self.has_ended or self.reads.is_end(event)
         with contextlib.suppress(TimeoutError):  # it is killed then: what it said counts
             async with asyncio.timeout(self.exit_s):
                 self.exit_code = await process.wait()
+        self.has_ended = self.has_ended or (self.reads.is_plain and self.exit_code is not None)
 
-    def record(self) -> AgentRun:
+    def _record(self) -> AgentRun:
         """Return the record of the run."""
         failures = list(self._failures())
         usage = AgentUsage(n_prompts=1, n_tool_calls=self.trajectory.n_tool_calls)

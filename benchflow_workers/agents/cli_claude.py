@@ -1,41 +1,24 @@
-"""Claude Code by its command line: `claude -p`, events as `stream-json`."""
+"""What Claude Code prints with `--output-format stream-json`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchflow_client.catalog.agent_programs import CLAUDE_CODE, Program
-from benchflow_workers.agents.base import AgentContext
-from benchflow_workers.agents.claude import claude_env
 from benchflow_workers.agents.cli import CliAgent
 from benchflow_workers.agents.cli_events import chunk, tool_call, tool_end
-from benchflow_workers.agents.tools import MCP_CONFIG
 
-__all__ = ["claude_code"]
+__all__ = ["claude_stream"]
 
 
-class ClaudeCode:
-    """Its arguments and its events."""
+class ClaudeEvents:
+    """Its events."""
 
     @property
-    def program(self) -> Program:
-        """Claude Code."""
-        return CLAUDE_CODE
-
-    def arguments(self, context: AgentContext, *, is_first: bool) -> Sequence[str]:
-        """Return a run that asks nobody; later prompts go on with the session."""
-        more = [] if is_first else ["--continue"]
-        servers = ["--mcp-config", context.env[MCP_CONFIG]] if MCP_CONFIG in context.env else []
-        return [
-            "-p", "--permission-mode", "bypassPermissions", "--output-format", "stream-json", "--verbose",
-            "--model", context.env["BENCHFLOW_PROVIDER_MODEL"], *servers, *more,
-        ]  # fmt: skip
-
-    def env(self, context: AgentContext) -> Mapping[str, str]:
-        """Return what Claude needs to know of its surroundings."""
-        return claude_env(context)
+    def is_plain(self) -> bool:
+        """Its output is events."""
+        return False
 
     def updates(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield text, thoughts, calls of tools and their results."""
@@ -70,6 +53,6 @@ def _part(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield tool_end(str(part.get("tool_use_id")), text, is_error=bool(part.get("is_error")))
 
 
-def claude_code() -> CliAgent:
+def claude_stream() -> CliAgent:
     """Return the agent."""
-    return CliAgent(ClaudeCode())
+    return CliAgent(ClaudeEvents())

@@ -1,49 +1,25 @@
-"""Codex by its command line: `codex exec --json`."""
+"""What `codex exec --json` prints."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from benchflow_client.catalog.agent_programs import CODEX, Program
-from benchflow_workers.agents.base import AgentContext
 from benchflow_workers.agents.cli import CliAgent
 from benchflow_workers.agents.cli_events import chunk, tool_call, tool_end
 
-__all__ = ["codex_cli"]
+__all__ = ["codex_events"]
 
 _TOOLS: Final = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search"})
 
 
-class Codex:
-    """Its arguments and its events."""
+class CodexEvents:
+    """Its events."""
 
     @property
-    def program(self) -> Program:
-        """Codex."""
-        return CODEX
-
-    def arguments(self, context: AgentContext, *, is_first: bool) -> Sequence[str]:
-        """Return a run that asks nobody and has no sandbox of its own; later prompts go on with the session."""
-        settings = {
-            "model": context.env["BENCHFLOW_PROVIDER_MODEL"],
-            "model_provider": "benchflow",
-            "model_providers.benchflow.name": "benchflow",
-            "model_providers.benchflow.base_url": context.env["OPENAI_BASE_URL"],
-            "model_providers.benchflow.env_key": "BENCHFLOW_PROVIDER_API_KEY",
-            "model_providers.benchflow.wire_api": "responses",
-            "approval_policy": "never",
-            "sandbox_mode": "danger-full-access",
-        }
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={json.dumps(value)}")]
-        session = [] if is_first else ["resume", "--last"]
-        return ["exec", *session, "--json", "--skip-git-repo-check", *options, "-"]
-
-    def env(self, context: AgentContext) -> Mapping[str, str]:
-        """Return nothing: all of it stands in the arguments, and the token in a variable that is there."""
-        del context
-        return {}
+    def is_plain(self) -> bool:
+        """Its output is events."""
+        return False
 
     def updates(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield messages, reasoning, commands and changes of files."""
@@ -72,6 +48,6 @@ class Codex:
         return event.get("type") == "turn.completed"
 
 
-def codex_cli() -> CliAgent:
+def codex_events() -> CliAgent:
     """Return the agent."""
-    return CliAgent(Codex())
+    return CliAgent(CodexEvents())

@@ -8,7 +8,7 @@ from typing import Any, Final
 from benchflow_workers.sandbox.output import CappedOutput
 from benchflow_workers.sandbox.process import Process
 
-__all__ = ["JsonLines", "Lines", "read_object"]
+__all__ = ["JsonLines", "Lines", "PlainLines", "read_object"]
 
 LINE_LIMIT_BYTES: Final = 64 << 20
 """A longer line is left out: results of tools of tens of MB on one line do occur."""
@@ -85,6 +85,27 @@ class JsonLines:
                 return value
             self._noise.write(line + b"\n")
         return None
+
+
+class PlainLines:
+    """The lines of a program that prints text for people, as objects.
+
+    Args:
+        process: The program.
+        log: Takes every line.
+    """
+
+    def __init__(self, process: Process, log: CappedOutput) -> None:
+        self._lines = Lines(process, log)
+        self._log = log
+
+    async def next(self) -> dict[str, Any] | None:
+        """Return the next line as `{"text": ...}`; None = there will be no more."""
+        line = await self._lines.next()
+        if line is None:
+            return None
+        self._log.write(line + b"\n")
+        return {"text": line.decode("utf-8", "replace") + "\n"}
 
 
 def read_object(line: bytes) -> dict[str, Any] | None:

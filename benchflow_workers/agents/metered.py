@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from benchflow_client.catalog.providers import CUSTOM_KEY, CUSTOM_PROTOCOL, CUSTOM_URL, Dialect
 from benchflow_client.schema.failure import Failure
-from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
+from benchflow_workers.agents.base import Agent, AgentContext, AgentRun, OnWorker
+from benchflow_workers.agents.ready import Installs
 from benchflow_workers.gateway.grants import Grant, Masks
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
@@ -64,6 +66,16 @@ class MeteredAgent:
         """Return the inner agent's files."""
         return self.inner.uploads(context)
 
+    async def install(self, sandbox: Sandbox, context: AgentContext) -> None:
+        """Install the inner agent, where it is installed in each sandbox.
+
+        Raises:
+            AgentError: `agent.install_failed`.
+            SandboxError: The sandbox failed under it.
+        """
+        if isinstance(self.inner, Installs):
+            await self.inner.install(sandbox, context)
+
     async def run(self, sandbox: Sandbox, context: AgentContext) -> AgentRun:
         """Let the inner agent take its turn, with a token that is good for nothing afterwards.
 
@@ -72,15 +84,22 @@ class MeteredAgent:
         """
         grant = Grant(self.target, self.purse, self.file, self.redactor)
         with self.gateway.granted(grant):
-            async with listen_inside(sandbox, 0, LoopbackTarget(self.gateway.port)) as address:
+            async with self._address(sandbox) as address:
                 run = await self.inner.run(sandbox, _with_model(context, grant, f"http://{address}"))
         return _counted(run, grant)
+
+    def _address(self, sandbox: Sandbox) -> AbstractAsyncContextManager[str]:
+        """Return where the inner agent reaches the gateway for as long as the block runs."""
+        if isinstance(self.inner, OnWorker) and self.inner.is_on_worker:
+            return nullcontext(f"127.0.0.1:{self.gateway.port}")
+        return listen_inside(sandbox, 0, LoopbackTarget(self.gateway.port))
 
 
 def _with_model(context: AgentContext, grant: Grant, base: str) -> AgentContext:
     """Return the context with the address and the token; where it holds the provider's key, the token stands instead."""
     target = grant.target
-    first = next(iter(target.urls))
+    spoken = () if context.definition is None else context.definition.dialects
+    first = next((dialect for dialect in spoken if dialect in target.urls), next(iter(target.urls)))
     env = {name: grant.token if value == target.key else value for name, value in context.env.items()}
     for dialect in target.urls:
         url_name, key_name = _STANDARD[dialect]

@@ -12,7 +12,7 @@ from benchflow_workers.agents.turn import UNLIMITED_S
 from benchflow_workers.sandbox.base import Command, Upload
 from benchflow_workers.shell_scripts import HEAD_BYTES, interpreter_of, is_shell_script, unix_text
 
-__all__ = ["check_started", "program_argv", "program_command", "program_uploads", "start_command"]
+__all__ = ["HOME_DIR", "check_started", "program_argv", "program_command", "program_uploads", "start_command"]
 
 AGENT_DIR: Final = "/opt/benchflow/agent"
 """Folder of the program in the sandbox; root's."""
@@ -21,6 +21,9 @@ READ_ONLY_EXECUTABLE = 0o555
 
 PYTHON: Final = "python3"
 """What runs `.py` files in the sandbox, whatever their `#!` line says."""
+
+HOME_DIR: Final = "/opt/benchflow/home"
+"""Folder whose content is copied into the agent's home folder when it starts."""
 
 ELF: Final = b"\x7fELF"
 """How a compiled Linux program begins."""
@@ -45,8 +48,11 @@ if [ -n "$user" ] && [ -r /etc/passwd ]; then
   done </etc/passwd
 fi
 export BENCHFLOW_WORKDIR="$(pwd)"
+if [ -d {HOME_DIR} ] && [ -n "${{HOME:-}}" ]; then
+  mkdir -p "$HOME" && cp -R {HOME_DIR}/. "$HOME"/
+fi
 """
-"""Sets the user's home; what follows becomes the program."""
+"""Sets the user's home and copies what stands ready for it; what follows becomes the program."""
 
 APART: Final = _START + 'exec "$@"\n'
 """Starts the program with its streams apart, for protocols."""

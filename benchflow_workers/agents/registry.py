@@ -8,59 +8,73 @@ from pathlib import Path
 from typing import Any, Final, cast
 from weakref import WeakValueDictionary
 
-from benchflow_client.catalog.agents import find_agent
+from benchflow_client.catalog.agents import FACTORY_PREFIX, find_agent
 from benchflow_client.catalog.probe import PREFIX as PROBE_PREFIX
 from benchflow_client.errors import MissingExtraError
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_workers.agents.base import Agent
 from benchflow_workers.gateway.target import Allowance, Target
 
 __all__ = ["ACP", "SCRIPT", "Metering", "agent_of", "kind_of"]
 
 SCRIPT: Final = "script"
-"""Name of the agent that runs a program of the user's."""
+"""Kind of the agent that runs a program of the user's."""
 
 ACP: Final = "acp"
-"""Name of the agent that speaks the Agent Client Protocol with a program of the user's."""
+"""Kind of the agent that speaks the Agent Client Protocol with a program of the user's."""
 
-_PLACES = {
+_READY: Final = "ready:"
+"""Begins the kind of a ready-made agent; its protocol follows."""
+
+_PLACES: Final = {
     ACP: "benchflow_workers.agents.acp:AcpAgent",
-    "claude-agent-acp": "benchflow_workers.agents.acp:claude_agent_acp",
-    "claude-code": "benchflow_workers.agents.cli_claude:claude_code",
-    "codex-cli": "benchflow_workers.agents.cli_codex:codex_cli",
+    FACTORY_PREFIX: "benchflow_workers.agents.factory:FactoryAgent",
     "nop": "benchflow_workers.agents.nop:NopAgent",
     "oracle": "benchflow_workers.agents.oracle:OracleAgent",
     PROBE_PREFIX: "benchflow_workers.agents.probe:ProbeAgent",
+    f"{_READY}acp": "benchflow_workers.agents.acp:ready_acp",
+    f"{_READY}claude-stream": "benchflow_workers.agents.cli_claude:claude_stream",
+    f"{_READY}codex-events": "benchflow_workers.agents.cli_codex:codex_events",
+    f"{_READY}pi-events": "benchflow_workers.agents.cli_pi:pi_events",
+    f"{_READY}text": "benchflow_workers.agents.cli_text:plain_text",
     SCRIPT: "benchflow_workers.agents.script:ScriptAgent",
 }
 
 
-def kind_of(spec: AgentSpec) -> str:
-    """Return the name by which `agent_of` finds what runs an agent of a job."""
+def kind_of(spec: AgentSpec, definition: AgentDefinition | None = None) -> str:
+    """Return the kind by which `agent_of` finds what runs an agent of a job."""
+    if definition is not None:
+        return _READY + definition.protocol
     if spec.protocol is not None:
         return ACP
     return SCRIPT if spec.is_script else spec.name
 
 
-def agent_of(name: str) -> Agent:
-    """Return the agent of a name.
+def agent_of(kind: str) -> Agent:
+    """Return the agent of a kind.
 
     Args:
-        name: A registered name, or `script` or `acp` for a program of the user's.
+        kind: What `kind_of` returned: the name of an agent that is none of a program, or a kind.
 
     Raises:
         UnknownAgentError: No agent of that name is known.
         MissingExtraError: Its extra is not installed.
     """
-    known = name if name in {SCRIPT, ACP} else find_agent(name).name
-    place = _PLACES[PROBE_PREFIX if known.startswith(PROBE_PREFIX) else known]
-    module, _, attribute = place.partition(":")
+    module, _, attribute = _PLACES[_place(kind)].partition(":")
     try:
         return cast("Agent", getattr(import_module(module), attribute)())
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise
         raise MissingExtraError("An agent of the Agent Client Protocol", "acp") from error
+
+
+def _place(kind: str) -> str:
+    if kind in _PLACES:
+        return kind
+    name = find_agent(kind).name
+    return next((prefix for prefix in (PROBE_PREFIX, FACTORY_PREFIX) if name.startswith(prefix)), name)
 
 
 class Metering:

@@ -13,15 +13,17 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Final
 
-from benchflow_client.catalog.agent_programs import Build, Program
 from benchflow_client.errors import AgentError
+from benchflow_client.schema.agent_definition import AgentDefinition, Npm
+from benchflow_workers.sandbox.base import Mount
 
-__all__ = ["TOOLBOX_DIR", "Toolbox", "argv_of"]
+__all__ = ["TOOLBOX_DIR", "Toolbox", "toolbox_argv"]
 
 TOOLBOX_DIR: Final = "/opt/benchflow/toolbox"
-"""Where the program's folder is seen in a sandbox."""
+"""Where folders of programs are seen in a sandbox."""
 
 INSTALL_TIMEOUT_S: Final = 900.0
 _TAIL_CHARS: Final = 600
@@ -29,6 +31,9 @@ _NPM: Final = (
     "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", "--loglevel=error",
 )  # fmt: skip
 """No script of a package is run on the host."""
+
+_NPM_MACHINES: Final = {"x86_64": "x64", "aarch64": "arm64"}
+"""Kinds of machine, as `uname -m` and as npm packages call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,52 +46,81 @@ class Toolbox:
 
     folder: Path
 
-    def prepared(self, program: Program) -> Path:
+    def prepared(self, definition: AgentDefinition) -> Path:
         """Return the folder of a program, installed where it is not there yet; others wait for whoever installs.
 
         Raises:
             AgentError: `agent.install_failed`: it cannot be installed here.
         """
-        build = _build_of(program)
+        build = _build_of(definition)
         digest = hashlib.sha256("\n".join(build.packages).encode()).hexdigest()[:8]
-        place = self.folder / f"{program.name}-{program.version}-{digest}"
+        place = self.folder / f"{definition.name}-{definition.version}-{digest}"
         if place.is_dir():
             return place
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _locked(place.with_name(f"{place.name}.lock")):
                 if not place.is_dir():
-                    self._install(program, build, place)
+                    self._install(definition, build, place)
         except OSError as error:
-            raise _failed(program, f"{self.folder}: {error.strerror or error}") from error
+            raise _failed(definition, f"{self.folder}: {error.strerror or error}") from error
         return place
 
-    def _install(self, program: Program, build: Build, place: Path) -> None:
+    def mounts(self, definition: AgentDefinition | None) -> tuple[Mount, ...]:
+        """Return what a sandbox must be shown of a program, which is installed first.
+
+        Raises:
+            AgentError: As `prepared`.
+        """
+        if definition is None or not isinstance(definition.install, Npm):
+            return ()
+        return (Mount(self.prepared(definition), _seen_at(definition)),)
+
+    def _install(self, definition: AgentDefinition, build: _Build, place: Path) -> None:
         made = Path(tempfile.mkdtemp(prefix=".installing-", dir=self.folder))
         try:
-            _run_npm(program, build, made)
+            _run_npm(definition, build, made)
             missing = [path for path in build.argv if not (made / path).is_file()]
             if missing:
-                raise _failed(program, f"{build.packages[0]} brings no {missing[0]}")
+                raise _failed(definition, f"{build.packages[0]} brings no {missing[0]}")
             made.chmod(0o755)
             made.rename(place)
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
 
-def argv_of(program: Program) -> Sequence[str]:
-    """Return the command line that starts a program in a sandbox."""
-    return [f"{TOOLBOX_DIR}/{path}" for path in _build_of(program).argv]
+def toolbox_argv(definition: AgentDefinition) -> Sequence[str]:
+    """Return the command line that starts a program of the toolbox in a sandbox."""
+    return [f"{_seen_at(definition)}/{path}" for path in _build_of(definition).argv]
 
 
-def _build_of(program: Program) -> Build:
-    machine = platform.machine()
-    if machine not in program.builds:
-        raise _failed(program, f"there is none for {machine}, only for {', '.join(program.builds)}")
-    return program.builds[machine]
+def _seen_at(definition: AgentDefinition) -> str:
+    return f"{TOOLBOX_DIR}/{definition.name}-{definition.version}"
 
 
-def _run_npm(program: Program, build: Build, folder: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """A program for this kind of machine: packages, and files below the folder they are installed in."""
+
+    packages: tuple[str, ...]
+    argv: tuple[str, ...]
+
+
+def _build_of(definition: AgentDefinition) -> _Build:
+    machine, install = platform.machine(), definition.install
+    if not isinstance(install, Npm):
+        raise _failed(definition, "it is installed in each sandbox")
+    if machine not in _NPM_MACHINES:
+        raise _failed(definition, f"there is none for {machine}, only for {', '.join(_NPM_MACHINES)}")
+    words = {"version": definition.version, "npm": _NPM_MACHINES[machine], "machine": machine}
+    packages, argv = (
+        tuple(Template(text).safe_substitute(words) for text in texts)
+        for texts in (install.packages, install.argv)
+    )
+    return _Build(packages, argv)
+
+
+def _run_npm(program: AgentDefinition, build: _Build, folder: Path) -> None:
     command = [*_NPM, *build.packages]
     try:
         # Where npm finds one it installs there; its `--prefix` would leave out the host's own npm settings.
@@ -119,7 +153,7 @@ def _locked(file: Path) -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-def _failed(program: Program, reason: str) -> AgentError:
+def _failed(program: AgentDefinition, reason: str) -> AgentError:
     return AgentError(
         "agent.install_failed",
         f"{program.name} {program.version} cannot be installed on this worker's host: {reason}.",

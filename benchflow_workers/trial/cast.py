@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchflow_client.catalog.agents import find_agent
 from benchflow_client.errors import TrialError
 from benchflow_client.plan.playing import is_played_by_job, most_rounds, unplayable
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.loop import parse_loop
 from benchflow_client.schema.scenes import Role
@@ -33,7 +35,7 @@ from benchflow_workers.users.loops import loop_user
 from benchflow_workers.users.registry import installed_user
 from benchflow_workers.verifiers.base import SoftVerifier
 
-__all__ = ["Agents", "Env", "with_turns"]
+__all__ = ["Agents", "Env", "Part", "with_turns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,16 @@ class Env:
     secrets: frozenset[str]
 
 
-Agents = Callable[[AgentSpec, Env], tuple[Agent, frozenset[str]]]
-"""Returns the agent of a spec with its model, and all that must be masked with it."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Who plays: what is said of an agent, and how it is started where it is a ready-made one."""
+
+    spec: AgentSpec
+    definition: AgentDefinition | None
+
+
+Agents = Callable[[Part, Env], tuple[Agent, frozenset[str]]]
+"""Returns the agent of a part with its model, and all that must be masked with it."""
 
 
 def with_turns(whole: Prepared, attempt: Attempt, agents: Agents, environ: Mapping[str, str]) -> Prepared:
@@ -56,7 +66,7 @@ def with_turns(whole: Prepared, attempt: Attempt, agents: Agents, environ: Mappi
     Args:
         whole: The rollout as if it had one turn.
         attempt: The attempt.
-        agents: Returns the agent of a spec.
+        agents: Returns the agent of a part.
         environ: This worker's variables, which templates of roles refer to.
 
     Raises:
@@ -148,8 +158,24 @@ def _session(player: Session, turns: Sequence[PlannedTurn]) -> Session:
 
 def _as_role(spec: AgentSpec, role: Role) -> AgentSpec:
     """Return what is said of an agent with what a role says on top."""
-    said = {"model": role.model, "idle_timeout_s": role.idle_timeout_sec}
+    said = {"model": role.model, "idle_timeout_s": role.idle_timeout_sec, "effort": role.reasoning_effort}
     return spec.model_copy(update={key: value for key, value in said.items() if value is not None})
+
+
+def _part_of(role: Role) -> Part:
+    """Return the agent that a role names itself."""
+    spec = AgentSpec.model_validate(role.agent)
+    if spec.is_script:
+        return Part(spec, None)
+    definition = find_agent(spec.name).definition
+    if definition is None:
+        return Part(spec, None)
+    version = spec.version or definition.version
+    model = spec.model or definition.default_model
+    return Part(
+        spec.model_copy(update={"name": definition.name, "model": model}),
+        definition.model_copy(update={"version": version}),
+    )
 
 
 class _Cast:
@@ -166,14 +192,17 @@ class _Cast:
         self.secrets |= secret_values(own, by_reference=referred, environ=self._environ)
         planned, job = self._attempt.trial.agent, self._whole.agent_context
         is_job = is_played_by_job(role, planned.spec)
-        spec = _as_role(planned.spec if is_job else AgentSpec.model_validate(role.agent), role)
+        part = Part(planned.spec, planned.definition) if is_job else _part_of(role)
+        spec = _as_role(part.spec, role)
         env = {**(job.env if is_job else self._shared(spec)), **own}
-        context = replace(job, spec=spec, env=env, timeout_s=self._timeout_s(role))
+        context = replace(
+            job, spec=spec, env=env, timeout_s=self._timeout_s(role), definition=part.definition
+        )
         if not is_job:
             context = replace(context, script=job.task_dir / spec.name if spec.is_script else None)
         agent = self._whole.agent
         if not is_job or spec.model != planned.spec.model:
-            agent, self.secrets = self._agents(spec, Env(env, self.secrets))
+            agent, self.secrets = self._agents(Part(spec, part.definition), Env(env, self.secrets))
         return Session((), None, name, planned.label if is_job else spec.label, agent, context)
 
     def _shared(self, spec: AgentSpec) -> dict[str, str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchflow_client.catalog.agent_programs import Program
-from benchflow_client.catalog.agents import AGENTS
 from benchflow_client.catalog.providers import find_route
 from benchflow_client.errors import AgentError, UsageError
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.job import JobSpec
 from benchflow_workers.gateway.target import Allowance, Target
 from benchflow_workers.trial.variables import NOT_SET
 
-__all__ = ["allowance_of", "check_spoken", "program_of", "target_of"]
+__all__ = ["allowance_of", "check_spoken", "target_of"]
 
 
 def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, str]) -> Target:
@@ -44,31 +43,26 @@ def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, st
     return Target(provider.name, route.model, urls, key)
 
 
-def program_of(spec: AgentSpec) -> Program | None:
-    """Return the program of a ready-made agent; None = it is none."""
-    entry = None if spec.is_script else AGENTS.get(spec.name)
-    return None if entry is None else entry.program
-
-
-def check_spoken(spec: AgentSpec, target: Target | None) -> None:
+def check_spoken(spec: AgentSpec, definition: AgentDefinition | None, target: Target | None) -> None:
     """Refuse a ready-made agent without a model, or with one whose provider it cannot talk to.
 
     Raises:
         AgentError: `agent.not_runnable`.
     """
-    program = program_of(spec)
-    if program is None:
+    if definition is None:
         return
-    if target is None:
+    if target is None and definition.needs_model:
         raise AgentError(
             "agent.not_runnable",
             f"Agent {spec.name!r} needs a model.",
             hint="Give one: --model provider/name",
         )
-    if not any(dialect in target.urls for dialect in program.dialects):
+    if target is None or not definition.dialects:
+        return
+    if not any(dialect in target.urls for dialect in definition.dialects):
         raise AgentError(
             "agent.not_runnable",
-            f"Agent {spec.name!r} speaks {', '.join(program.dialects)}; provider {target.provider!r} speaks "
+            f"Agent {spec.name!r} speaks {', '.join(definition.dialects)}; provider {target.provider!r} speaks "
             f"{', '.join(target.urls)}.",
             hint="Choose a model of another provider, or set BENCHFLOW_PROVIDER_PROTOCOL for a server of your own.",
         )

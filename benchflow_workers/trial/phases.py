@@ -14,6 +14,7 @@ from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import AgentRun
 from benchflow_workers.agents.events import EVENTS_PATH, parse_events
+from benchflow_workers.agents.ready import Installs
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
 from benchflow_workers.sandbox.services import SERVICE_LOGS_DIR, save_service_logs
@@ -90,6 +91,18 @@ async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGen
             timeout_s=prepared.verify_context.setup_timeout_s,
             locked=prepared.agent_context.locked,
         )
+    await _install(prepared, sandbox)
+
+
+async def _install(prepared: Prepared, sandbox: Sandbox) -> None:
+    """Install the agents that are installed in each sandbox, each once, while the network is that of the setup."""
+    installed: set[str] = set()
+    for player in prepared.players:
+        definition = player.context.definition
+        if definition is None or definition.name in installed or not isinstance(player.agent, Installs):
+            continue
+        await player.agent.install(sandbox, player.context)
+        installed.add(definition.name)
 
 
 async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> Rollout:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from benchflow_client.errors import AgentError, SandboxError
-from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.errors import SandboxError
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.locked_paths import all_locked
 from benchflow_client.schema.task import Task
@@ -18,17 +17,17 @@ from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.separate import as_run
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
 from benchflow_workers.agents.registry import Metering, kind_of
-from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox
+from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.agents.tools import tool_uploads
-from benchflow_workers.sandbox.base import ROOT, Mount, SandboxProvider, SandboxSpec, Upload
+from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
-from benchflow_workers.trial.cast import Env, with_turns
+from benchflow_workers.trial.cast import Env, Part, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
-from benchflow_workers.trial.models import allowance_of, check_spoken, program_of, target_of
-from benchflow_workers.trial.networks import network_variables, with_network, with_step_networks
+from benchflow_workers.trial.models import allowance_of, check_spoken, target_of
+from benchflow_workers.trial.networks import network_variables, networks_of, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.recovery import kept_for, recovery_of
 from benchflow_workers.trial.redact import Redactor
@@ -101,13 +100,14 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         whole = _resolve(attempt, parts, folder, provider, kept=kept)
         if kept is None:
             whole = with_turns(whole, attempt, partial(_role_agent, attempt, parts), parts.environ)
+        whole = _with_programs(whole, parts)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
         recovery = recovery_of(attempt, folder.task, parts.bundles.store, kept)
         ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen, recovery=recovery)
         return with_separate(ready, attempt.plan.spec, parts.environ)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
     done = with_step_networks(done)
-    first = done[0].prepared
+    first = _with_programs(done[0].prepared, parts)
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
     sandbox = with_services(replace(first.sandbox, build_context=_build_context(folder)), folder)
     whole = replace(first, folder=folder, sandbox=sandbox, secrets=secrets, steps=done)
@@ -137,10 +137,8 @@ def _resolve(
     named = folder.task.config.agent.user  # 0 is a user too
     user = str(attempt.plan.spec.sandbox_user if named is None else named) if has_user else ROOT
     agent_context = _agent_context(attempt, parts, folder, variables=variables, user=user)
-    mounts: tuple[Mount, ...] = ()
     if kept is None and provider.capabilities.runs_commands:
         agent, variables = _with_model(attempt, parts, agent, variables)
-        mounts = _mounts(spec, parts)
     tools = () if agent.is_control else tool_uploads(variables.mcp_servers)
     sandbox = _sandbox_spec(
         attempt, parts, folder, env=variables.sandbox, uploads=(*agent.uploads(agent_context), *tools)
@@ -148,7 +146,7 @@ def _resolve(
     return Prepared(
         folder=folder,
         provider=provider,
-        sandbox=replace(sandbox, mounts=mounts),
+        sandbox=sandbox,
         agent=agent,
         agent_context=agent_context,
         verifier=parts.verifier(folder.task),
@@ -162,39 +160,39 @@ def _resolve(
     )
 
 
-def _mounts(spec: AgentSpec, parts: Parts) -> tuple[Mount, ...]:
-    """Return the program of a ready-made agent, installed on this host where it is not there yet."""
-    program = program_of(spec)
-    return () if program is None else (Mount(parts.toolbox.prepared(program), TOOLBOX_DIR),)
+def _with_programs(whole: Prepared, parts: Parts) -> Prepared:
+    """Return a rollout whose sandbox is shown the programs of its agents, installed on this host where they are not yet."""
+    if not whole.provider.capabilities.runs_commands or isinstance(whole.agent, RestoredTurn):
+        return whole
+    definitions = {
+        one.context.definition.name: one.context.definition for one in whole.players if one.context.definition
+    }
+    mounts = [mount for one in definitions.values() for mount in parts.toolbox.mounts(one)]
+    return replace(whole, sandbox=replace(whole.sandbox, mounts=tuple(mounts)))
 
 
 def _with_model(
     attempt: Attempt, parts: Parts, agent: Agent, variables: Variables
 ) -> tuple[Agent, Variables]:
     """Return the agent with the model the job names, and the variables with one more secret."""
-    spec, job = attempt.trial.agent.spec, Env(variables.agent, variables.secrets)
-    metered, secrets = _metered(attempt, parts, agent, spec, env=job)
+    planned, job = attempt.trial.agent, Env(variables.agent, variables.secrets)
+    metered, secrets = _metered(attempt, parts, agent, Part(planned.spec, planned.definition), env=job)
     return metered, replace(variables, secrets=secrets)
 
 
-def _role_agent(attempt: Attempt, parts: Parts, spec: AgentSpec, env: Env) -> tuple[Agent, frozenset[str]]:
+def _role_agent(attempt: Attempt, parts: Parts, part: Part, env: Env) -> tuple[Agent, frozenset[str]]:
     """Return the agent of a role with the model it names, and all that must be masked with it."""
-    if program_of(spec) is not None:
-        raise AgentError(
-            "agent.not_runnable",
-            f"Agent {spec.name!r} plays no roles yet.",
-            hint="Give the role to a script or to a program that speaks a protocol.",
-        )
-    return _metered(attempt, parts, parts.agent(kind_of(spec)), spec, env=env)
+    return _metered(attempt, parts, parts.agent(kind_of(part.spec, part.definition)), part, env=env)
 
 
 def _metered(
-    attempt: Attempt, parts: Parts, agent: Agent, spec: AgentSpec, *, env: Env
+    attempt: Attempt, parts: Parts, agent: Agent, part: Part, *, env: Env
 ) -> tuple[Agent, frozenset[str]]:
     if agent.is_control:
         return agent, env.secrets
+    spec = part.spec
     target = None if spec.model is None else target_of(spec.model, env.values, parts.environ)
-    check_spoken(spec, target)
+    check_spoken(spec, part.definition, target)
     if target is None:
         return agent, env.secrets
     secrets = env.secrets | ({target.key} if target.key else frozenset())
@@ -210,7 +208,8 @@ def _metered(
 
 def _agent(attempt: Attempt, parts: Parts, kept: Kept | None) -> Agent:
     """Return who takes the turn: the agent, or what puts back the work it left in another attempt or job."""
-    agent = parts.agent(kind_of(attempt.trial.agent.spec))
+    planned = attempt.trial.agent
+    agent = parts.agent(kind_of(planned.spec, planned.definition))
     return agent if kept is None else RestoredTurn(agent, parts.bundles.store, kept)
 
 
@@ -232,6 +231,8 @@ def _agent_context(
         locked=all_locked(attempt.plan.spec.sandbox_locked_paths),
         prompts=(base_prompt(folder.task),),
         mcp_servers=variables.mcp_servers,
+        definition=attempt.trial.agent.definition,
+        is_web_open=networks_of(folder.task.config).agent.mode == "public",
     )
 
 

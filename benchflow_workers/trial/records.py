@@ -177,6 +177,12 @@ class Prepared:
     recovery: Recovery | None = None
 
     @property
+    def players(self) -> tuple[Session, ...]:
+        """Return everyone who may work in the sandbox, the agent of the job first."""
+        alone = Session((), None, None, "", self.agent, self.agent_context)
+        return (alone, *self.sessions, *(() if self.talk is None else self.talk.sessions))
+
+    @property
     def all_cpus(self) -> float | None:
         """Return the cores of the larger of the rollout's sandboxes: there is one at a time; None = no limit."""
         needs = [spec.all_cpus for spec in self._sandboxes]

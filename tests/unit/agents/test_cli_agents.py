@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
+from benchflow_client.catalog.agent_table import CLAUDE_CODE, CODEX_CLI, MINI, PI
 from benchflow_client.errors import AgentError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_workers.agents.base import AgentContext, AgentRun
-from benchflow_workers.agents.cli import CliAgent
-from benchflow_workers.agents.cli_claude import claude_code
-from benchflow_workers.agents.cli_codex import codex_cli
-from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox, argv_of
+from benchflow_workers.agents.cli_claude import claude_stream
+from benchflow_workers.agents.cli_codex import codex_events
+from benchflow_workers.agents.cli_pi import pi_events
+from benchflow_workers.agents.cli_text import plain_text
+from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox, toolbox_argv
 from benchflow_workers.sandbox.base import Command, SandboxSpec
 from benchflow_workers.testing import ScriptedProcess, ScriptedSandbox, ScriptedSandboxes, completed
 
@@ -52,18 +54,31 @@ CLAUDE_EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "assistant", "message": {"content": [{"type": "text", "text": "done"}]}},
     {"type": "result", "subtype": "success", "is_error": False, "result": "done"},
 )  # fmt: skip
-AGENTS = {"codex": (codex_cli, CODEX_EVENTS), "claude": (claude_code, CLAUDE_EVENTS)}
+PI_EVENTS: tuple[dict[str, Any], ...] = (
+    {"type": "agent_start"},
+    {"type": "message_end", "message": {"role": "user", "content": "Work."}},
+    {"type": "message_end", "message": {"role": "assistant", "content": [{"type": "thinking", "thinking": "think"}]}},
+    {"type": "tool_execution_start", "toolCallId": "c1", "toolName": "bash", "args": {"command": "ls"}},
+    {"type": "tool_execution_end", "toolCallId": "c1", "result": "a", "isError": True},
+    {"type": "message_end", "message": {"role": "assistant", "content": [{"type": "text", "text": "done"}]}},
+    {"type": "agent_end"},
+)  # fmt: skip
+AGENTS = {
+    "codex": (codex_events, CODEX_EVENTS, CODEX_CLI),
+    "claude": (claude_stream, CLAUDE_EVENTS, CLAUDE_CODE),
+    "pi": (pi_events, PI_EVENTS, PI),
+}
 
 
-def context(folder: Path, **changes: Any) -> AgentContext:
+def context(folder: Path, name: str, **changes: Any) -> AgentContext:
     task = Task(
         name="fetch-note", form="task.toml", instruction="Work.", config=TaskConfig(), verifier_dir="tests",
         oracle_dir="solution", has_dockerfile=True, has_compose=False,
     )  # fmt: skip
-    env = {"BENCHFLOW_PROVIDER_MODEL": "large-1", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+    env = {"BENCHFLOW_PROVIDER_MODEL": "large-1", "BENCHFLOW_PROVIDER_BASE_URL": "http://127.0.0.1:1/v1"}
     made = AgentContext(
         task=task, task_dir=folder, spec=AgentSpec(name="ready"), script=None, env=env, oracle_env={},
-        timeout_s=30, user="agent", prompts=("Work.",),
+        timeout_s=30, user="agent", prompts=("Work.",), definition=AGENTS[name][2],
     )  # fmt: skip
     return replace(made, **changes)
 
@@ -73,7 +88,7 @@ def printed(*events: dict[str, Any]) -> bytes:
 
 
 async def run(
-    agent: CliAgent,
+    name: str,
     folder: Path,
     *events: dict[str, Any],
     exit_code: int = 0,
@@ -83,19 +98,19 @@ async def run(
     sandboxes.on(TOOLBOX_DIR, completed(exit_code, printed(*events), b"complaint\n"))
     spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
     sandbox = await sandboxes.open(spec)
-    return await agent.run(sandbox, context(folder, prompts=prompts)), sandboxes
+    return await AGENTS[name][0]().run(sandbox, context(folder, name, prompts=prompts)), sandboxes
 
 
 @pytest.mark.parametrize("name", AGENTS)
 async def test_events_of_every_agent_become_the_same_trajectory(name: str, tmp_path: Path) -> None:
-    make, events = AGENTS[name]
+    _, events, _ = AGENTS[name]
 
-    done, _ = await run(make(), tmp_path, *events)
+    done, _ = await run(name, tmp_path, *events)
 
     kinds = [event["type"] for event in done.events]
     assert kinds == ["user_message", "agent_thought", "tool_call", "agent_message"]
     assert done.events[2]["status"] == "failed"
-    assert done.events[2]["raw_output"] in {"a", "a\n"}
+    assert done.events[2]["raw_output"] in {"a", "a\n", '"a"'}
     assert (done.failures, done.is_broken, done.exit_code, done.usage.n_tool_calls) == ([], False, 0, 1)
     assert b"a banner" in done.log
     assert b"complaint" in done.log
@@ -103,12 +118,12 @@ async def test_events_of_every_agent_become_the_same_trajectory(name: str, tmp_p
 
 @pytest.mark.parametrize("name", AGENTS)
 async def test_later_prompts_go_on_with_the_session(name: str, tmp_path: Path) -> None:
-    make, events = AGENTS[name]
+    _, events, _ = AGENTS[name]
 
-    done, sandboxes = await run(make(), tmp_path, *events, prompts=("One.", "Two."))
+    done, sandboxes = await run(name, tmp_path, *events, prompts=("One.", "Two."))
 
     first, second = (list(command.argv) for command in sandboxes.commands)
-    more = {"codex": "--last", "claude": "--continue"}[name]
+    more = {"codex": "--last", "claude": "--continue", "pi": "--continue"}[name]
     assert (more in first, more in second) == (False, True)
     assert sandboxes.opened[0].files["/instruction.md"] == b"Two."
     assert done.usage.n_prompts == 2
@@ -132,23 +147,23 @@ class LingeringSandbox(ScriptedSandbox):
 
 @pytest.mark.parametrize("name", AGENTS)
 async def test_a_program_that_does_not_end_after_its_last_word_has_worked(name: str, tmp_path: Path) -> None:
-    make, events = AGENTS[name]
+    make, events, _ = AGENTS[name]
     sandboxes = ScriptedSandboxes()
     sandboxes.on(TOOLBOX_DIR, completed(0, printed(*events)))
     spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
 
-    done = await replace(make(), exit_s=0.05).run(LingeringSandbox(sandboxes, spec), context(tmp_path))
+    done = await replace(make(), exit_s=0.05).run(LingeringSandbox(sandboxes, spec), context(tmp_path, name))
 
     assert (done.failures, done.is_broken, done.exit_code) == ([], False, None)
 
 
 @pytest.mark.parametrize("name", AGENTS)
 async def test_no_secret_stands_in_an_argument(name: str, tmp_path: Path) -> None:
-    make, events = AGENTS[name]
+    make, events, _ = AGENTS[name]
     sandboxes = ScriptedSandboxes()
     sandboxes.on(TOOLBOX_DIR, completed(0, printed(*events)))
     spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
-    about = context(tmp_path)
+    about = context(tmp_path, name)
     about = replace(
         about, env={**about.env, "BENCHFLOW_PROVIDER_API_KEY": "bf-token", "OPENAI_API_KEY": "bf-token"}
     )
@@ -179,15 +194,36 @@ async def test_no_secret_stands_in_an_argument(name: str, tmp_path: Path) -> Non
         ("claude", CLAUDE_EVENTS[:-1], "agent.disconnected"),
         ("codex", (CODEX_EVENTS[-1],), "agent.silent"),
         ("claude", (CLAUDE_EVENTS[-1],), "agent.silent"),
+        (
+            "pi",
+            ({"type": "message_end", "message": {"stopReason": "error", "errorMessage": "429"}},),
+            "agent.rate_limited",
+        ),
+        ("pi", PI_EVENTS[:-1], "agent.disconnected"),
     ],
 )
 async def test_a_turn_that_did_not_really_happen_is_not_scored(
     name: str, events: tuple[dict[str, Any], ...], code: str, tmp_path: Path
 ) -> None:
-    done, _ = await run(AGENTS[name][0](), tmp_path, *events, exit_code=1, prompts=("One.", "Two."))
+    done, _ = await run(name, tmp_path, *events, exit_code=1, prompts=("One.", "Two."))
 
     assert ([failure.code for failure in done.failures], done.is_broken) == ([code], True)
     assert done.usage.n_prompts == 1
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_of_a_program_that_prints_text_the_exit_code_tells_the_end(code: int, tmp_path: Path) -> None:
+    sandboxes = ScriptedSandboxes()
+    sandboxes.on("sh", completed(code, b"hello\nworld\n", b""))
+    sandbox = await sandboxes.open(
+        SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
+    )
+
+    done = await plain_text().run(sandbox, replace(context(tmp_path, "codex"), definition=MINI))
+
+    assert [event["type"] for event in done.events] == ["user_message", "agent_message"]
+    assert done.events[1]["text"] == "hello\nworld\n"
+    assert (done.exit_code, done.failures, done.log) == (code, [], b"hello\nworld\n")
 
 
 @pytest.fixture
@@ -205,21 +241,21 @@ def write(program: Path, script: str) -> None:
 
 
 def test_a_program_is_installed_once(npm: Path, tmp_path: Path) -> None:
-    program = codex_cli().line.program
-    inner = argv_of(program)[0].removeprefix(f"{TOOLBOX_DIR}/")
+    seen_at = f"{TOOLBOX_DIR}/codex-cli-{CODEX_CLI.version}/"
+    inner = toolbox_argv(CODEX_CLI)[0].removeprefix(seen_at)
     write(
         npm,
         f'echo run >>{tmp_path}/runs; echo "$*" >{tmp_path}/asked; mkdir -p "$(dirname {inner})"; : >{inner}',
     )
     toolbox = Toolbox(tmp_path / "toolbox")
 
-    places = [toolbox.prepared(program) for _ in range(2)]
+    places = [toolbox.prepared(CODEX_CLI) for _ in range(2)]
 
     assert places[0] == places[1]
     assert (places[0] / inner).is_file()
     assert (tmp_path / "runs").read_text() == "run\n"
     assert "--ignore-scripts" in (tmp_path / "asked").read_text()
-    assert f"@openai/codex@{program.version}" in (tmp_path / "asked").read_text()
+    assert f"@openai/codex@{CODEX_CLI.version}" in (tmp_path / "asked").read_text()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +271,7 @@ def test_what_cannot_be_installed_is_told_and_leaves_nothing(
         write(npm, script)
 
     with pytest.raises(AgentError, match=reason) as caught:
-        Toolbox(tmp_path / "toolbox").prepared(claude_code().line.program)
+        Toolbox(tmp_path / "toolbox").prepared(CLAUDE_CODE)
 
     assert caught.value.code == "agent.install_failed"
     assert [path.suffix for path in (tmp_path / "toolbox").iterdir()] == [".lock"]

@@ -13,7 +13,7 @@ from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_workers.agents.base import AgentContext
 from benchflow_workers.agents.nop import NopAgent
 from benchflow_workers.agents.oracle import OracleAgent
-from benchflow_workers.agents.registry import agent_of
+from benchflow_workers.agents.registry import agent_of, kind_of
 from benchflow_workers.agents.script import ScriptAgent
 from benchflow_workers.shell_scripts import interpreter_of
 
@@ -51,7 +51,13 @@ def script_context(root: Path, content: bytes, *, name: str = "bots/bot", copy: 
 
 
 def test_the_list_shows_names_in_order_and_then_the_script() -> None:
-    assert [entry.name for entry in list_agents()] == [*sorted(AGENTS), "probe:TRICK", "acp:PATH", "PATH"]
+    assert [entry.name for entry in list_agents()] == [
+        *sorted(AGENTS),
+        "probe:TRICK",
+        "factory:NAME",
+        "acp:PATH",
+        "PATH",
+    ]
     controls = {entry.name for entry in list_agents() if entry.is_control}
     assert controls == {"nop", "oracle", "probe:TRICK"}
 
@@ -78,7 +84,9 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
 
 
 def test_every_listed_agent_can_be_made() -> None:
-    made = {name: agent_of(name) for name in (*AGENTS, "script")}
+    made = {
+        name: agent_of(kind_of(AgentSpec(name=name), entry.definition)) for name, entry in AGENTS.items()
+    } | {"script": agent_of("script"), "factory:any": agent_of("factory:any")}
 
     assert isinstance(made["nop"], NopAgent)
     assert isinstance(made["oracle"], OracleAgent)
@@ -87,7 +95,8 @@ def test_every_listed_agent_can_be_made() -> None:
         "nop": (True, False),
         "oracle": (True, False),
         "script": (False, True),
-        **{name: (False, True) for name, entry in AGENTS.items() if entry.program is not None},
+        "factory:any": (False, True),
+        **{name: (False, True) for name, entry in AGENTS.items() if entry.definition is not None},
     }
 
 

@@ -23,6 +23,7 @@ EVERY_FIELD: dict[str, Any] = {
     "agent": ["oracle", "./mine.sh"],
     "model": "gpt-9",
     "agent_env": ["KEY", "MODE=fast"],
+    "effort": "high",
     "tries": 3,
     "concurrency": 7,
     "sandbox": "null",

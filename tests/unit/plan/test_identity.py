@@ -175,5 +175,5 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
     assert AgentSpec.model_fields.keys() == {
-        "name", "model", "env", "timeout_s", "idle_timeout_s", "protocol",
+        "name", "model", "env", "timeout_s", "idle_timeout_s", "protocol", "version", "effort",
     }  # fmt: skip

@@ -186,7 +186,7 @@ def test_every_kind_of_sandbox_a_job_may_name_is_described() -> None:
 
 def test_an_agent_is_found_by_name_or_the_nearest_is_named() -> None:
     assert find_agent("oracle").is_control
-    assert [entry.name for entry in list_agents()][-3:] == ["probe:TRICK", "acp:PATH", "PATH"]
+    assert [entry.name for entry in list_agents()][-4:] == ["probe:TRICK", "factory:NAME", "acp:PATH", "PATH"]
     assert not SCRIPT.is_control
     with pytest.raises(UnknownAgentError) as caught:
         find_agent("orcale")

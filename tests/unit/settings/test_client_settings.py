@@ -26,7 +26,7 @@ def test_every_field_is_a_variable_of_ours() -> None:
         "broker_url": "redis://:word@host:6379/0", "ledger_url": "redis://host:6380/0", "store_url": "s3://bucket/x", "s3_endpoint": "http://s3",
         "s3_region": "eu-west-1", "s3_access_key_id": "id", "s3_secret_access_key": "hidden",
         "s3_allow_http": "true", "state_dir": "/state", "fleet": "blue", "user": "li",
-        "env_registry": "/pins",
+        "env_registry": "/pins", "agents_dir": "/agents",
     }  # fmt: skip
     assert set(values) == set(settings.Settings.model_fields)
 
