@@ -20,6 +20,7 @@ from benchflow_client import Client
 from benchflow_client.embedded.process import end, has_ended, spawn_detached
 from benchflow_client.embedded.server import Server, find_server, start_server
 from benchflow_client.settings import load
+from benchmarks.processes import resident_mb
 
 START_TIMEOUT_S = 60.0
 
@@ -112,20 +113,6 @@ def bench_fleet() -> Generator[BenchFleet, None, None]:
         fleet.stop_workers()
         end(fleet.server.pid)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def cpu_s(pid: int) -> float:
-    """Return the processor seconds a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mb(pid: int) -> float:
-    """Return a process's resident memory in MB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def write_tasks(folder: Path, count: int) -> Path:

@@ -10,7 +10,8 @@ import argparse
 import time
 
 from benchflow_client import JobSpec
-from benchmarks.fleet import BenchFleet, bench_fleet, cpu_s, write_tasks
+from benchmarks.fleet import BenchFleet, bench_fleet, write_tasks
+from benchmarks.processes import cpu_s
 
 SLEEP_S = 0.5
 SLEEPING_SLOTS = 8

@@ -21,7 +21,7 @@ from benchflow_client.store.base import Store
 M = TypeVar("M", bound=BaseModel)
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
+_LINE_ENDS = {end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 """Unicode's line ends, which many readers split at; JSON escapes the others itself."""
 
 
@@ -71,10 +71,7 @@ def json_document(value: Any) -> bytes:
 
 def json_lines(values: Iterable[Any]) -> bytes:
     """Return values one a line, whichever line ends a reader knows; what JSON has no word for is text."""
-    lines = (
-        json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, default=str) for value in values
-    )
-    return "".join(f"{line.translate(_LINE_ENDS)}\n" for line in lines).encode()
+    return b"".join(_line(value) + b"\n" for value in values)
 
 
 def decode(data: bytes, model: type[M], *, place: str) -> M:
@@ -115,6 +112,20 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain_json(item) for item in value]
     return value
+
+
+def _line(value: Any) -> bytes:
+    """Return a value as one line; what is plain JSON already, as nearly all is, is not walked through before."""
+    try:
+        return _one_line(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except (ValueError, TypeError):
+        return _one_line(json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, default=str))
+
+
+def _one_line(text: str) -> bytes:
+    for end, escaped in _LINE_ENDS.items():
+        text = text.replace(end, escaped)
+    return text.encode()
 
 
 def _validate(model: type[BaseModel], plain: Any) -> None:

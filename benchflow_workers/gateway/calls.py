@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ ANSWER_LIMIT_BYTES: Final = 64 << 20
 """Bytes of an answer that are recorded; all of it is passed on."""
 
 _DATA: Final = b"data:"
+_EVENTS: Final = (_DATA, b"event:", b"id:", b":")
 _BYTES_OF_A_TOKEN: Final = 4
 
 
@@ -75,9 +77,11 @@ class Call:
             self._cost = self._price(prices, tokens)
         if self.rules.is_generation(self.path):
             self.grant.settle(self.status, tokens, self._cost)
-            if self.status < 400:
-                charged = tokens or self._guess(answer)
-                self.grant.purse.charge(charged, self._price(prices, charged))
+            if self.status < 400 and tokens is not None:
+                self.grant.purse.charge(tokens, self._cost)
+            elif self.status < 400:
+                guessed = self._guess(answer)
+                self.grant.purse.charge(guessed, self._price(prices, guessed))
         return answer
 
     def _price(self, prices: Prices, tokens: Tokens) -> Cost:
@@ -128,9 +132,11 @@ class Call:
         numbers = {**record, "request": None, "response": None}
         if self.grant.recorded_bytes + self.request_bytes + self._answer_bytes > RECORDED_BYTES:
             return json_lines([self.grant.redactor.value(plain_json(numbers))])
-        line = self.grant.redactor.bytes(json_lines([record]))
+        line = json_lines([record])
+        masked = self.grant.redactor.bytes(line)
         # A mask in the place of a number is no JSON.
-        return line if read_object(line) is not None else json_lines([self.grant.redactor.value(numbers)])
+        is_json = masked == line or read_object(masked) is not None
+        return masked if is_json else json_lines([self.grant.redactor.value(numbers)])
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:
@@ -164,9 +170,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_answer(body: bytes) -> list[Document]:
     """Return the JSON objects of an answer: one, those of a list, or those of events; others are left out."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        found = (read_object(line[len(_DATA) :]) for line in body.splitlines() if line.startswith(_DATA))
-        return [item for item in found if item is not None]
-    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+    if not body.startswith(_EVENTS):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(body)
+            return [
+                item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)
+            ]
+    return [event for line in body.splitlines() if line.startswith(_DATA) for event in _event(line)]
+
+
+def _event(line: bytes) -> Iterator[Document]:
+    """Yield the JSON object of a line of events, if it holds one."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(line[len(_DATA) :])
+        if isinstance(value, dict):
+            yield value

@@ -39,8 +39,10 @@ class ChatCompletions(OpenAi):
 
     def finish_reason(self, answer: Sequence[Document]) -> str | None:
         """Return the first choice's."""
-        found = [choice.get("finish_reason") for item in answer for choice in _choices(item)]
-        return next((str(reason) for reason in reversed(found) if reason), None)
+        found = (
+            choice.get("finish_reason") for item in reversed(answer) for choice in reversed(_choices(item))
+        )
+        return next((str(reason) for reason in found if reason), None)
 
     def served_model(self, answer: Sequence[Document]) -> str | None:
         """Return `model`."""

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import logging
 import random
 from collections.abc import Mapping
-from concurrent.futures import Executor, Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from aiohttp import ClientError, ClientResponse, ClientSession, web
+from aiohttp import ClientError, ClientResponse, web
 
 from benchflow_workers.gateway.calls import Call, read_object
 from benchflow_workers.gateway.dialect import DialectRules, Document
 from benchflow_workers.gateway.dialects import RULES, dialect_of
 from benchflow_workers.gateway.grants import Grant, Grants
+from benchflow_workers.gateway.journal import Journal
+from benchflow_workers.gateway.outward import LARGE_BYTES, Outward
 from benchflow_workers.gateway.prices import Prices
 
 __all__ = ["Forwarder"]
-
-logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 4
 LONGEST_WAIT_S: Final = 60.0
@@ -41,7 +37,6 @@ _NOT_SENT: Final = frozenset({
 _NOT_ANSWERED: Final = frozenset({
     "content-length", "content-encoding", "connection", "transfer-encoding", "keep-alive", "set-cookie", "date", "server",
 })  # fmt: skip
-_LARGE_BYTES: Final = 1 << 20
 
 _OTHER_MODELS: Final = frozenset({"models", "fallbacks"})
 """What routers read in the place of `model`, or after it."""
@@ -70,16 +65,16 @@ class Forwarder:
     """Answers every request that comes to the gateway.
 
     Attributes:
-        session: Connections to providers.
+        providers: Connections to them.
         grants: Tokens that are good.
         prices: What calls cost.
-        writer: Runs what takes time beside the calls: redacting and writing.
+        journal: Records calls beside them.
     """
 
-    session: ClientSession
+    providers: Outward
     grants: Grants
     prices: Prices
-    writer: Executor
+    journal: Journal
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a call on, or say why not in the form its client reads."""
@@ -122,10 +117,9 @@ class Forwarder:
                 return await self._forward(request, call, sent)
             finally:
                 # Counted at once, so that the next call knows; written beside.
-                written = self.writer.submit(_write, grant.file, call, call.finish(self.prices))
-                written.add_done_callback(_report)
+                self.journal.add(call, call.finish(self.prices))
                 if _is_large(request):
-                    await _done(asyncio.wrap_future(written))
+                    await self.journal.written()
 
     async def _forward(self, request: web.Request, call: Call, body: bytes) -> web.StreamResponse:
         target = call.grant.target
@@ -138,9 +132,7 @@ class Forwarder:
         while True:
             call.attempts += 1
             try:
-                async with self.session.post(
-                    url, data=io.BytesIO(body), headers=headers, params=query, allow_redirects=False
-                ) as answer:
+                async with self.providers.post(url, body, headers, query) as answer:
                     call.status = answer.status
                     if 300 <= answer.status < 400:
                         call.status, call.error = 502, f"sent elsewhere, to {answer.headers.get('location')}"
@@ -181,6 +173,8 @@ async def _pass_on(request: web.Request, call: Call, answer: ClientResponse) -> 
     if (asked := _retry_after(answer)) is not None:
         call.grant.asked_to_wait(asked)
     response = web.StreamResponse(status=answer.status, headers=headers)
+    if "content-encoding" not in answer.headers:
+        response.content_length = answer.content_length
     try:
         await response.prepare(request)
         async for part in answer.content.iter_any():
@@ -201,14 +195,7 @@ async def _pass_on(request: web.Request, call: Call, answer: ClientResponse) -> 
 
 def _is_large(request: web.Request) -> bool:
     """Return whether a body is large, or does not say."""
-    return request.content_length is None or request.content_length > _LARGE_BYTES
-
-
-async def _done(written: asyncio.Future[None]) -> None:
-    """Wait for a record even where the agent left: else what waits to be written would fill the memory."""
-    while not written.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({written})
+    return request.content_length is None or request.content_length > LARGE_BYTES
 
 
 def _token(request: web.Request) -> str:
@@ -257,19 +244,3 @@ def _models(grant: Grant) -> Mapping[str, object]:
 
 def _json(status: int, body: Mapping[str, object]) -> web.Response:
     return web.json_response(body, status=status)
-
-
-def _write(file: Path, call: Call, answer: list[Mapping[str, object]]) -> None:
-    try:
-        with file.open("ab") as stream:
-            stream.write(call.line(answer))
-    except OSError as error:
-        logger.warning("a call to a model was not recorded: %s", error, extra={"action": "call_not_recorded"})
-
-
-def _report(written: Future[None]) -> None:
-    """Say in the log what kept a call from being recorded, whatever an odd answer did."""
-    if not written.cancelled() and (error := written.exception()) is not None:
-        logger.error(
-            "a call to a model was not recorded", exc_info=error, extra={"action": "call_not_recorded"}
-        )

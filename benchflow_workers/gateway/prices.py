@@ -70,12 +70,15 @@ class Prices:
     """
 
     own: Mapping[str, OwnPrice] = field(default_factory=dict)
+    _unpriced: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def cost(self, provider: str, model: str, tokens: Tokens) -> Cost:
         """Return what a call cost; a model without a price costs an unknown sum, never nothing."""
         own = self.own.get(f"{provider}/{model}") or self.own.get(model)
         if own is not None:
             return Cost(float(own.of(tokens)), _OWN)
+        if (provider, model) in self._unpriced:  # the table looks through all it has each time
+            return Cost(None, "")
         usage = Usage(
             input_tokens=tokens.input,
             output_tokens=tokens.output,
@@ -84,7 +87,10 @@ class Prices:
         )
         try:
             price = calc_price(usage, model_ref=model, provider_id=_SAME_AS.get(provider, provider))
-        except (LookupError, ValueError):
+        except LookupError:
+            self._unpriced.add((provider, model))
+            return Cost(None, "")
+        except ValueError:
             return Cost(None, "")
         return Cost(float(price.total_price), _SOURCE)
 

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import threading
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import web
 
 from benchflow_client.errors import WorkerError
 from benchflow_workers.gateway.forwarding import Forwarder
 from benchflow_workers.gateway.grants import Grant, Grants
+from benchflow_workers.gateway.journal import Journal
+from benchflow_workers.gateway.outward import outward
 from benchflow_workers.gateway.prices import Prices
 
 __all__ = ["Gateway"]
@@ -24,10 +25,6 @@ logger = logging.getLogger(__name__)
 HOST: Final = "127.0.0.1"
 REQUEST_LIMIT_BYTES: Final = 64 << 20
 """More than any of the providers takes."""
-
-CONNECT_S: Final = 15.0
-SILENCE_S: Final = 900.0
-"""How long a provider may say nothing: models that think for long do."""
 
 _START_S: Final = 30.0
 _STOP_S: Final = 10.0
@@ -88,7 +85,7 @@ class Gateway:
         finally:
             self._grants.withdraw(grant)
             grant.wait_until_quiet(_QUIET_S)
-            self._writer.submit(int).result()  # what was recorded before this is written now
+            self._journal.flush()
 
     def close(self) -> None:
         """Stop; calls that are being made are cut. Safe to call twice."""
@@ -97,11 +94,11 @@ class Gateway:
                 return
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(_STOP_S)
-            self._writer.shutdown()
+            self._journal.close()
             self._thread = None
 
     def _start(self) -> None:
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="gateway-writer")
+        self._journal = Journal()
         ready: threading.Event = threading.Event()
         problem: list[OSError] = []
         thread = threading.Thread(
@@ -117,12 +114,8 @@ class Gateway:
 
     async def _serve(self, ready: threading.Event, problem: list[OSError]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
-        connector = TCPConnector(limit=0, keepalive_timeout=30)
-        async with ClientSession(
-            timeout=timeout, connector=connector, auto_decompress=True, trust_env=True
-        ) as session:
-            forwarder = Forwarder(session, self._grants, self._prices, self._writer)
+        async with outward() as providers:
+            forwarder = Forwarder(providers, self._grants, self._prices, self._journal)
             app = web.Application(client_max_size=REQUEST_LIMIT_BYTES)
             app.router.add_route("*", "/{path:.*}", forwarder.handle)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)

@@ -14,6 +14,7 @@ from benchflow_client.store.documents import (
     create_document,
     decode,
     encode,
+    json_lines,
     read_document,
     write_document,
 )
@@ -128,3 +129,17 @@ def test_document_of_a_newer_version_asks_for_an_upgrade() -> None:
 
 def test_unknown_keys_of_the_same_version_are_ignored() -> None:
     assert decode(b'{"title": "x", "later": 1}', Note, place="'k'") == Note(title="x")
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ({"a": "é", "b": [1, None]}, '{"a": "é", "b": [1, null]}'),
+        ({"a": "x\u2028y\u2029z\x85"}, '{"a": "x\\u2028y\\u2029z\\u0085"}'),
+        ({"a": float("inf"), "b": "x\u2028"}, '{"a": null, "b": "x\\u2028"}'),
+        ({"a": "\ud800"}, '{"a": "�"}'),
+        ({"a": Path("x")}, '{"a": "x"}'),
+    ],
+)
+def test_a_value_is_one_line_for_every_reader(value: Any, line: str) -> None:
+    assert json_lines([value]).decode() == line + "\n"
