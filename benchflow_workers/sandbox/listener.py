@@ -19,7 +19,16 @@ from typing import Protocol, runtime_checkable
 from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.network_streams import Acceptor, Ends, closing, connect, end_tasks, exchange
 
-__all__ = ["Door", "Doors", "ListensInside", "LoopbackTarget", "Target", "UnixTarget", "listen_inside"]
+__all__ = [
+    "Door",
+    "Doors",
+    "ListensInside",
+    "LoopbackTarget",
+    "Target",
+    "UnixTarget",
+    "listen_inside",
+    "reached",
+]
 
 LOOPBACK = "127.0.0.1"
 """Where a door listens inside, and where a target of the worker's host is."""
@@ -242,7 +251,7 @@ class _Door:
             await end_tasks(self._serving)
 
     async def _pass_on(self, inside: Ends) -> None:
-        async with closing(await _reached(self._target)) as server:
+        async with closing(await reached(self._target)) as server:
             await exchange(inside, server)
 
 
@@ -254,7 +263,12 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-async def _reached(target: Target) -> Ends:
+async def reached(target: Target) -> Ends:
+    """Connect to what stands behind a door.
+
+    Raises:
+        OSError: It does not answer.
+    """
     if isinstance(target, UnixTarget):
         return Ends(*await asyncio.open_unix_connection(target.path))
     return await connect((LOOPBACK,), target.port)
