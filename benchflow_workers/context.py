@@ -60,6 +60,7 @@ class WorkerContext:
     reconciler: Reconciler
     sandboxes: SandboxRegistry
     capacity: Capacity
+    metering: Metering
     started_at: float
 
 
@@ -147,7 +148,7 @@ def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerC
             is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
         ),
         sandboxes=sandboxes,
-        capacity=parts.capacity,
+        capacity=parts.capacity, metering=parts.metering,
         started_at=time.time(),
     )  # fmt: skip
 
@@ -166,9 +167,14 @@ def _parts(
     scratch, bundles = _scratch(state_dir), BundleCache(store, state_dir / "bundles")
     return Parts(
         bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, locks,
-        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=Metering(worker.prices), scratch=scratch,
+        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=_metering(worker), scratch=scratch,
         toolbox=Toolbox(state_dir / "toolbox"),
     )  # fmt: skip
+
+
+def _metering(worker: worker_settings.WorkerSettings) -> Metering:
+    """Return what gives agents their models; nothing listens yet."""
+    return Metering(worker.prices, listen=worker.gateway_listen, public_url=worker.gateway_public_url)
 
 
 def _scratch(state_dir: Path) -> Path:

@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from benchflow_client.errors import WorkerError
 from benchflow_client.schema.base import Record
@@ -23,6 +25,10 @@ _GPU = re.compile(r"\d{1,3}|(GPU|MIG)-[0-9A-Za-z/-]+")
 
 _SERVER = re.compile(r"(?!\d+(\.\d+)*:)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:[1-9]\d{0,4}")
 """A server by its name and port."""
+
+
+_LISTEN = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[1-9]\d{0,4}")
+_LAST_PORT: Final = 65535
 
 
 class WorkerSettings(Record):
@@ -77,6 +83,16 @@ class WorkerSettings(Record):
         default=None,
         description="Your own prices of models, before the maintained ones: a JSON file, US dollars for a million tokens.",
     )
+    gateway_listen: str = Field(
+        default="",
+        description="Where the model gateway takes calls from other hosts, `HOST:PORT`, for sandboxes that reach it no "
+        "other way; set it with the next one. Empty = only on this host's loopback.",
+    )
+    gateway_public_url: str = Field(
+        default="",
+        validate_default=True,
+        description="What such sandboxes call it: `https://HOST[:PORT][/PATH]`, of a proxy that ends TLS before it.",
+    )
     null_exec_s: float = Field(default=0.0, ge=0, description="Seconds a command takes in a null sandbox.")
 
     @field_validator("gpus")
@@ -99,6 +115,24 @@ class WorkerSettings(Record):
                 raise ValueError(f"{item!r} is neither an address, nor a block as 10.8.0.0/16, nor HOST:PORT")
         return ",".join(items)
 
+    @field_validator("gateway_listen")
+    @classmethod
+    def _known_listen(cls, value: str) -> str:
+        if value and not _LISTEN.fullmatch(value):
+            raise ValueError(f"{value!r} is not HOST:PORT, as 0.0.0.0:8500")
+        if value and int(value.rpartition(":")[2]) > _LAST_PORT:
+            raise ValueError(f"{value!r} names a port above {_LAST_PORT}")
+        return value
+
+    @field_validator("gateway_public_url")
+    @classmethod
+    def _known_public_url(cls, value: str, others: ValidationInfo) -> str:
+        if problem := _url_problem(value):
+            raise ValueError(problem)
+        if bool(value) != bool(others.data.get("gateway_listen", value)):
+            raise ValueError(f"it and {PREFIX}GATEWAY_LISTEN are set together, or neither is")
+        return value.rstrip("/")
+
     def private_servers(self) -> tuple[str, ...]:
         """Return what lists of hosts may reach of private networks."""
         return tuple(filter(None, self.egress_private.split(",")))
@@ -115,6 +149,18 @@ class WorkerSettings(Record):
         """Return the image names that local maps to folders."""
         pairs = (item.partition("=") for item in self.local_rootfs.split(",") if item)
         return {name: Path(folder) for name, _, folder in pairs}
+
+
+def _url_problem(value: str) -> str:
+    """Return why a URL cannot be the gateway's, quoting no secret in it; empty = it can, or there is none."""
+    try:
+        url = urlsplit(value)
+        if not value or (url.scheme in {"http", "https"} and url.hostname and url.port != 0):
+            has_more = "@" in url.netloc or url.query or url.fragment or value != "".join(value.split())
+            return "it may have a path, and nothing else beside host and port" if has_more else ""
+    except ValueError:
+        pass
+    return "it is not a URL as https://models.example.org"
 
 
 def _listed(value: str) -> list[str]:

@@ -68,6 +68,8 @@ def serve(options: WorkerOptions) -> int:
     queues, sandboxes = served_queues(options.queues, here)
     here.capacity.limit(cpus=options.cpus, memory_mb=options.memory_mb)
     here.capacity.keep_gpus()
+    if set(queues) != {CONTROL_QUEUE}:
+        here.metering.start()
     presence = Presence(here, queues=queues, sandboxes=sandboxes, slots=options.slots)
     _follow_signals(presence, lambda: here.admitter.start(set(queues) - {CONTROL_QUEUE}))
     worker = _celery_worker(here, queues, options)

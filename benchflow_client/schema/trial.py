@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -120,6 +120,11 @@ class Timing(Document):
     total: float | None = Field(default=None, description="From claim to commit (s).")
 
 
+EndpointKind = Literal["loopback", "relay", "public"]
+"""How an agent reached the model gateway: the worker listened in its network, a program in the sandbox
+carried connections, or the gateway's public URL."""
+
+
 class AgentUsage(Document):
     """What the agent used, as far as it is known."""
 
@@ -132,6 +137,10 @@ class AgentUsage(Document):
     total_tokens: int | None = Field(default=None, description="Provider's total; None = unknown.")
     cost_usd: float | None = Field(default=None, description="US dollars; None = unknown.")
     usage_source: str = Field(default="unavailable", description="Who counted.")
+    endpoint_kind: EndpointKind | None = Field(
+        default=None,
+        description="How the model gateway was reached: loopback, relay, public; None = the agent had no model.",
+    )
 
 
 class StepResult(Document):

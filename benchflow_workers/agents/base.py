@@ -14,6 +14,7 @@ from benchflow_client.schema.locked_paths import LOCKED_PATHS
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.sandbox.base import Sandbox, Upload
+from benchflow_workers.sandbox.network import NetworkPolicy
 
 LOGS_DIR = "/logs/agent"
 """Folder in the sandbox for the agent's own logs; collected after the tests."""
@@ -42,6 +43,7 @@ class AgentContext:
         user: Who runs the agent.
         prompts: What it is told, in order, in one session; the first also stands in `INSTRUCTION_PATH`.
         locked: Paths that are root's alone while it works.
+        network: What the turn may reach.
         mcp_servers: Tool servers of the task by name, resolved; the same stand in a file of the sandbox.
         definition: How a ready-made agent is installed and started; None = it is none.
         is_web_open: Nothing keeps it from the internet, so it may have its tools for it.
@@ -57,6 +59,7 @@ class AgentContext:
     user: str
     prompts: tuple[str, ...]
     locked: Sequence[str] = LOCKED_PATHS
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     definition: AgentDefinition | None = None
     is_web_open: bool = True

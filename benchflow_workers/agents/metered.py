@@ -11,13 +11,13 @@ from typing import Final
 from benchflow_client.catalog.providers import CUSTOM_KEY, CUSTOM_PROTOCOL, CUSTOM_URL, Dialect
 from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun, OnWorker
+from benchflow_workers.agents.reach import Way, reach
 from benchflow_workers.agents.ready import Installs
 from benchflow_workers.gateway.grants import Grant, Masks
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Target
 from benchflow_workers.sandbox.base import Sandbox, Upload
-from benchflow_workers.sandbox.listener import LoopbackTarget, listen_inside
 
 __all__ = ["MeteredAgent"]
 
@@ -84,15 +84,25 @@ class MeteredAgent:
         """
         grant = Grant(self.target, self.purse, self.file, self.redactor)
         with self.gateway.granted(grant):
-            async with self._address(sandbox) as address:
-                run = await self.inner.run(sandbox, _with_model(context, grant, f"http://{address}"))
+            async with self._way(sandbox, context) as way:
+                run = await self.inner.run(sandbox, _with_model(context, grant, way.url))
+                run = _reached(run, way)
         return _counted(run, grant)
 
-    def _address(self, sandbox: Sandbox) -> AbstractAsyncContextManager[str]:
-        """Return where the inner agent reaches the gateway for as long as the block runs."""
+    def _way(self, sandbox: Sandbox, context: AgentContext) -> AbstractAsyncContextManager[Way]:
+        """Return how the inner agent reaches the gateway for as long as the block runs."""
         if isinstance(self.inner, OnWorker) and self.inner.is_on_worker:
-            return nullcontext(f"127.0.0.1:{self.gateway.port}")
-        return listen_inside(sandbox, 0, LoopbackTarget(self.gateway.port))
+            return nullcontext(Way(f"http://127.0.0.1:{self.gateway.port}", "loopback"))
+        return reach(sandbox, self.gateway, context.network)
+
+
+def _reached(run: AgentRun, way: Way) -> AgentRun:
+    """Return the record with the way to the gateway; a turn whose way broke came to no end of its own."""
+    run = replace(run, usage=run.usage.model_copy(update={"endpoint_kind": way.kind}))
+    if (broken := way.failure) is None:
+        return run
+    failure = Failure(code=broken.code, message=broken.message, hint=broken.hint)
+    return replace(run, failures=(failure, *run.failures), is_broken=True)
 
 
 def _with_model(context: AgentContext, grant: Grant, base: str) -> AgentContext:
@@ -126,7 +136,11 @@ def _counted(run: AgentRun, grant: Grant) -> AgentRun:
         return run
     counted = grant.usage()
     usage = counted.model_copy(
-        update={"n_tool_calls": run.usage.n_tool_calls, "n_prompts": run.usage.n_prompts}
+        update={
+            "n_tool_calls": run.usage.n_tool_calls,
+            "n_prompts": run.usage.n_prompts,
+            "endpoint_kind": run.usage.endpoint_kind,
+        }
     )
     run = replace(run, usage=usage)
     if any(status < 400 for status in statuses):

@@ -82,10 +82,14 @@ class Metering:
 
     Args:
         prices: File with the operator's own prices; None = only those that are maintained elsewhere.
+        listen: Where the gateway takes calls from other hosts, `HOST:PORT`; empty = nowhere.
+        public_url: What they call it.
     """
 
-    def __init__(self, prices: Path | None = None) -> None:
+    def __init__(self, prices: Path | None = None, *, listen: str = "", public_url: str = "") -> None:
         self._prices = prices
+        self._listen = listen
+        self._public_url = public_url
         self._lock = threading.Lock()
         self._gateway: Any = None
         self._purses: WeakValueDictionary[Path, Any] = WeakValueDictionary()
@@ -107,19 +111,43 @@ class Metering:
         try:
             metered = import_module("benchflow_workers.agents.metered")
             with self._lock:
-                if self._gateway is None:
-                    prices = import_module("benchflow_workers.gateway.prices").read_prices(self._prices)
-                    self._gateway = import_module("benchflow_workers.gateway.server").Gateway(prices)
+                gateway = self._made_gateway()
                 purse = self._purses.get(file)
                 if purse is None:
                     purse = import_module("benchflow_workers.gateway.purse").Purse(allowance)
                     self._purses[file] = purse
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("benchflow"):
+            if _is_ours(error):
                 raise
             raise MissingExtraError("A model behind the gateway", "gateway") from error
-        made = metered.MeteredAgent(agent, self._gateway, target, purse, file, masks)
+        made = metered.MeteredAgent(agent, gateway, target, purse, file, masks)
         return cast("Agent", made)
+
+    def start(self) -> None:
+        """Take the place where other hosts reach the gateway, where there is one; else do nothing yet.
+
+        Raises:
+            MissingExtraError: The gateway's extra is not installed.
+            WorkerError: The place is taken, or not this host's; the file of prices cannot be read.
+        """
+        if not self._listen:
+            return
+        try:
+            with self._lock:
+                self._made_gateway().start()
+        except ModuleNotFoundError as error:
+            if _is_ours(error):
+                raise
+            raise MissingExtraError("A model behind the gateway", "gateway") from error
+
+    def _made_gateway(self) -> Any:
+        """Return the gateway, made by whoever asks first and holds the lock."""
+        if self._gateway is None:
+            server = import_module("benchflow_workers.gateway.server")
+            prices = import_module("benchflow_workers.gateway.prices").read_prices(self._prices)
+            public = server.listen_publicly(self._listen, self._public_url) if self._listen else None
+            self._gateway = server.Gateway(prices, public)
+        return self._gateway
 
     def close(self) -> None:
         """Stop the gateway, if it was started."""
@@ -127,3 +155,8 @@ class Metering:
             if self._gateway is not None:
                 self._gateway.close()
                 self._gateway = None
+
+
+def _is_ours(error: ModuleNotFoundError) -> bool:
+    """Return whether a module is missing that no extra brings."""
+    return (error.name or "").startswith("benchflow")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -18,7 +20,7 @@ from benchflow_workers.gateway.journal import Journal
 from benchflow_workers.gateway.outward import outward
 from benchflow_workers.gateway.prices import Prices
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "PublicPlace", "listen_publicly"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +33,52 @@ _STOP_S: Final = 10.0
 _QUIET_S: Final = 5.0  # for calls of an agent that was just ended
 
 
+@dataclass(frozen=True, slots=True)
+class PublicPlace:
+    """Where a gateway is reached from other hosts.
+
+    Attributes:
+        listener: Socket that listens there.
+        url: What others call it.
+    """
+
+    listener: socket.socket
+    url: str
+
+
+def listen_publicly(place: str, url: str) -> PublicPlace:
+    """Take the place where others reach the gateway of this worker.
+
+    Args:
+        place: `HOST:PORT`.
+        url: What others call it.
+
+    Raises:
+        WorkerError: It is taken, or not this host's.
+    """
+    host, _, port = place.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return PublicPlace(socket.create_server((host, int(port)), family=family), url)
+    except OSError as error:
+        raise WorkerError(
+            f"The model gateway cannot listen on {place}: {error.strerror or error}.",
+            hint="Set BENCHFLOW_GATEWAY_LISTEN to a free port of this host; each worker process needs its own.",
+        ) from error
+
+
 class Gateway:
     """Passes calls on for whoever holds a token; started with the first grant.
 
     Args:
         prices: What calls cost.
+        public: Where it is reached from other hosts; None = not at all.
     """
 
-    def __init__(self, prices: Prices) -> None:
+    def __init__(self, prices: Prices, public: PublicPlace | None = None) -> None:
         self._prices = prices
+        self._public = public
         self._grants = Grants()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,6 +95,11 @@ class Gateway:
         """
         self.start()
         return self._port
+
+    @property
+    def public_url(self) -> str:
+        """What other hosts call it; empty = they do not reach it."""
+        return "" if self._public is None else self._public.url
 
     def start(self) -> None:
         """Start it where it does not run yet.
@@ -124,6 +168,8 @@ class Gateway:
                 site = web.TCPSite(runner, HOST, 0)
                 await site.start()
                 self._port = runner.addresses[0][1]
+                if self._public is not None:
+                    await web.SockSite(runner, self._public.listener).start()
                 ready.set()
                 await self._stop.wait()
             except OSError as error:

@@ -230,6 +230,7 @@ def _agent_context(
         user=user,
         locked=all_locked(attempt.plan.spec.sandbox_locked_paths),
         prompts=(base_prompt(folder.task),),
+        network=networks_of(folder.task.config).agent,
         mcp_servers=variables.mcp_servers,
         definition=attempt.trial.agent.definition,
         is_web_open=networks_of(folder.task.config).agent.mode == "public",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +23,8 @@ from tests.worlds import write_task
 AGENT = Path(__file__).parents[1] / "assets" / "agents" / "asks_model.sh"
 KEY = "the-providers-" + "own-key-0123456789"
 WAIT_S = 120.0
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-sys_admin,-net_admin", "--inh-caps=-sys_admin,-net_admin")
+BENCH = "import sys; from benchflow_client.cli.main import main; sys.exit(main())"
 KINDS = (pytest.param("docker", marks=pytest.mark.docker), pytest.param("local", marks=pytest.mark.root))
 NETWORKS = {"public": "", "no-network": '[environment]\nnetwork_mode = "no-network"\n'}
 
@@ -76,6 +81,7 @@ def test_an_agent_asks_its_model_and_never_sees_the_key(
     asked = models.asked[before:]
     assert [(one.key, one.body["model"]) for one in asked] == [(KEY, "large-1")]
     usage = result.agent_result
+    assert usage.endpoint_kind == "loopback"
     assert (usage.n_input_tokens, usage.n_output_tokens, usage.usage_source) == (100, 7, "provider_response")
     assert usage.cost_usd == pytest.approx((90 * 2.5 + 10 * 1 + 7 * 10) / 1e6)
     assert (trial.receipt.tokens, trial.receipt.cost_usd) == (107, usage.cost_usd)
@@ -140,3 +146,44 @@ def test_where_nothing_is_run_no_model_is_needed(client: Client, home: Path) -> 
 
     (trial,) = handle.trials()
     assert (trial.receipt.outcome, trial.receipt.code) == ("unscored", "")
+
+
+@pytest.mark.docker
+@pytest.mark.root
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_worker_that_may_not_enter_its_containers_gives_models_all_the_same(
+    tmp_path: Path, network: str
+) -> None:
+    """As the one of docker-compose.yml, a container itself: root, without a right over networks."""
+    task = write_task(tmp_path / "task", files=PLAIN, toml=NETWORKS[network])
+    request = (
+        "run",
+        str(task),
+        "--agent",
+        str(AGENT),
+        "--model",
+        "vllm/large-1",
+        "--sandbox",
+        "docker",
+        "--json",
+    )
+    with scripted_models() as models:
+        variables = {"BENCHFLOW_PROVIDER_BASE_URL": models.url, "BENCHFLOW_PROVIDER_API_KEY": KEY}
+        bench = (*WITHOUT_RIGHTS, sys.executable, "-c", BENCH)
+        environ = {
+            **os.environ,
+            **variables,
+            "HOME": str(tmp_path),
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+        }
+        done = subprocess.run(
+            [*bench, *request, "--agent-env", "FORBIDDEN_DIGEST=none"],
+            cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=WAIT_S, check=False,
+        )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "jobs").rglob("result.json")
+    result = json.loads(path.read_text())
+    assert (result["outcome"], [one.key for one in models.asked]) == ("passed", [KEY])
+    used = result["agent_result"]
+    assert (used["endpoint_kind"], used["total_tokens"]) == ("relay", 107)

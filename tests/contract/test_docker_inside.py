@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ from benchflow_workers.sandbox.conformance_bench import count_processes, output,
 from benchflow_workers.sandbox.docker import DockerOptions, DockerSandboxes
 from benchflow_workers.sandbox.docker_processes import ContainerProcesses
 from benchflow_workers.sandbox.docker_sandbox import DockerSandbox
+from tests.engines import tcp_relay
 
 pytestmark = pytest.mark.docker
-
-SOCKET = "/var/run/docker.sock"
 
 
 def make_spec(image: str) -> SandboxSpec:
@@ -36,29 +34,6 @@ async def sandbox(docker_image: str, tmp_path: Path) -> AsyncGenerator[DockerSan
     sandbox._processes = ContainerProcesses(sandbox._http, sandbox.id, None)
     yield sandbox
     await sandbox.close()
-
-
-@asynccontextmanager
-async def tcp_relay() -> AsyncGenerator[str, None]:
-    """Serve the engine's socket on a port of loopback."""
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection(SOCKET)
-        try:
-            await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
-        finally:
-            back.close()
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 async def test_engine_behind_tcp_runs_commands_with_input(docker_image: str, tmp_path: Path) -> None:
