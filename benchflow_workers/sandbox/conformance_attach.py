@@ -9,6 +9,7 @@ import time
 import uuid
 from dataclasses import replace
 
+from benchflow_client.errors import SandboxError
 from benchflow_workers.sandbox.base import Command
 from benchflow_workers.sandbox.conformance_bench import (
     SLACK_S,
@@ -24,7 +25,9 @@ from benchflow_workers.sandbox.conformance_bench import (
     sh,
     wait_for_processes,
 )
+from benchflow_workers.sandbox.listener import LOOPBACK, LoopbackTarget
 from benchflow_workers.sandbox.process import Process
+from benchflow_workers.sandbox.relay import relayed
 
 _ECHO = 'while read -r line; do echo "got $line"; done'
 
@@ -175,6 +178,28 @@ async def check_a_program_runs_as_its_user(bench: Bench) -> None:
     expect_equal(output, b"4321 a b /tmp.\n", "user, variable, folder")
 
 
+async def check_connections_are_carried_to_the_worker(bench: Bench) -> None:
+    """A megabyte goes to a server of the worker's and one comes back, over the streams of a relay."""
+    size = 1_000_000
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(size)
+        writer.write(b"x" * size)
+        writer.close()
+
+    script = f'exec 3<>"/dev/tcp/${{0%:*}}/${{0#*:}}" && head -c {size} /dev/zero >&3 && wc -c <&3'
+    async with await asyncio.start_server(answer, LOOPBACK, 0) as server, bench.sandbox() as sandbox:
+        target = LoopbackTarget(server.sockets[0].getsockname()[1])
+        try:
+            async with relayed(sandbox, target) as relay:
+                done = await sandbox.exec(Command(("bash", "-c", script, relay.address), timeout_s=60))
+                expect_equal(relay.failure, None, "why the relay ended")
+        except SandboxError as error:
+            raise ConformanceError(f"A relay did not run: {error}") from error
+
+    expect_equal(done.stdout.strip(), str(size).encode(), "bytes that came back")
+
+
 ATTACH_CHECKS: tuple[Check, ...] = (
     check(check_a_program_is_talked_to),
     check(check_end_of_a_program_is_told),
@@ -187,5 +212,6 @@ ATTACH_CHECKS: tuple[Check, ...] = (
     check(check_unread_output_fills_no_memory),
     check(check_a_flood_of_output_leaves_time_for_others),
     check(check_a_program_runs_as_its_user, "users"),
+    check(check_connections_are_carried_to_the_worker, "scripting"),
 )
 """Checks of programs that are talked to."""

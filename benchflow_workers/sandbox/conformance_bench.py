@@ -22,6 +22,7 @@ Ability = Literal[
     "tmpfs",  # the sandbox has a tmpfs at /dev/shm
     "own-init",  # its first process can be killed from inside
     "background",  # a process may outlive the command that started it
+    "scripting",  # the sandbox has bash, and python3 or perl
     "images",  # starts from named images
 ]
 """What a check may need that not every provider has."""

@@ -25,6 +25,7 @@ ABILITIES: frozenset[Ability] = frozenset({
     "own-init",
     "background",
     "images",
+    "scripting",
 })
 IS_ROOT = os.geteuid() == 0
 """Lists of names are enforced by a worker as root only."""

@@ -30,7 +30,7 @@ EXPECTED_GAPS = {"death-of-the-sandbox-is-told", "missing-image-is-told"}
 SINGLE_USER_GAPS = EXPECTED_GAPS | {check.name for check in CHECKS if check.needs & {"users", "lists"}}
 """Inside a user namespace with one user nobody else exists, and a worker that is not root lays no cable into it."""
 
-ABILITIES: frozenset[Ability] = frozenset({"no-network", "tmpfs", "background"})
+ABILITIES: frozenset[Ability] = frozenset({"no-network", "tmpfs", "background", "scripting"})
 WITH_USERS: frozenset[Ability] = frozenset({"users", "limits", "lists"})
 
 
