@@ -165,6 +165,9 @@ class TrialResult(Document):
     task_digest: str = Field(description="Digest of the task bundle.")
     rollout_name: str = Field(description="Name of this attempt's folder.")
     agent: str = Field(description="Label of the agent.")
+    agent_version: str = Field(
+        default="", description="Version of the agent, and what it says it is; empty = not known."
+    )
     model: str | None = Field(default=None, description="LLM; None = agent's default or none.")
     sandbox: str = Field(description="Kind of sandbox it ran in.")
     sandbox_id: str | None = Field(default=None, description="The provider's id; None = never started.")

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import AgentUsage
+from benchflow_workers.agents.acp_choice import Wishes, choose
 from benchflow_workers.agents.acp_errors import failure_of_words
 from benchflow_workers.agents.acp_session import (
     CANCEL_S,
@@ -29,7 +30,7 @@ from benchflow_workers.agents.acp_session import (
     open_session,
 )
 from benchflow_workers.agents.acp_trajectory import Trajectory
-from benchflow_workers.agents.base import AgentContext, AgentRun
+from benchflow_workers.agents.base import AgentContext, AgentRun, followed
 from benchflow_workers.agents.program import check_started
 from benchflow_workers.agents.ready import OfTheUser, Ready, Start, install
 from benchflow_workers.agents.turn import UNLIMITED_S
@@ -98,7 +99,7 @@ class AcpAgent:
             time.monotonic() + timeout_s, context.spec.idle_timeout_s or None, self.handshake_s, self.cancel_s
         )
         turn = _Turn(context, limits, sandbox.workdir)
-        async with sandbox.attach(command) as process:
+        async with followed(context, turn.trajectory), sandbox.attach(command) as process:
             await turn.take(process)
         return turn.run()
 
@@ -118,6 +119,7 @@ class _Turn:
     exit_code: int | None = None
     errors: CappedOutput = field(default_factory=lambda: CappedOutput(0))
     is_ready: bool = False
+    version: str = ""
 
     async def take(self, process: Process) -> None:
         """Talk until the prompts are answered or something is in the way."""
@@ -126,6 +128,8 @@ class _Turn:
                 session = await open_session(
                     connection, self.trajectory, self.limits, cwd=self.workdir, servers=self._servers()
                 )
+                self.version = session.version
+                await choose(session, self._wishes(), self.limits)
                 self.is_ready = True
                 await self._talk(session)
         except AgentAnswerError as error:
@@ -137,6 +141,20 @@ class _Turn:
         self.errors = process.stderr
         if self.failure is None and self.ending is Ending.ANSWERED:
             self.failure = self._silence()
+
+    def _wishes(self) -> Wishes:
+        """Return what the agent is asked for over the protocol."""
+        definition, env = self.context.definition, self.context.env
+        model = env.get("BENCHFLOW_PROVIDER_MODEL")
+        if definition is None:
+            return Wishes(model, self.context.spec.effort)
+        if definition.model_format == "provider/model" and model is not None:
+            model = f"{env['BENCHFLOW_PROVIDER_NAME']}/{model}"
+        return Wishes(
+            model=model if definition.model_by_protocol else None,
+            effort=self.context.spec.effort if definition.effort_option is not None else None,
+            effort_option=definition.effort_option,
+        )
 
     def _servers(self) -> list[dict[str, Any]]:
         return [_server(name, entry) for name, entry in self.context.mcp_servers.items()]
@@ -212,6 +230,7 @@ class _Turn:
             usage=self.usage,
             failures=failures,
             is_broken=self.failure is not None,
+            version=self.version,
         )
 
 

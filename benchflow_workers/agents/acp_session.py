@@ -27,6 +27,7 @@ __all__ = [
     "Limits",
     "NoHandshakeError",
     "Session",
+    "ask",
     "connected",
     "open_session",
 ]
@@ -109,13 +110,15 @@ class Session:
     Attributes:
         connection: To the agent.
         identity: The agent's name of the session.
-        agent_info: What it says it is.
+        version: What it says it is; empty = nothing.
+        offers: What it said of models, modes and options when the session was opened.
         usage: What it says it used, all prompts so far.
     """
 
     connection: Connection
     identity: str
-    agent_info: Mapping[str, Any]
+    version: str
+    offers: Mapping[str, Any]
     trajectory: Trajectory
     usage: AgentUsage
 
@@ -207,19 +210,19 @@ async def open_session(
         AgentAnswerError: The agent's error.
         ConnectionError: The agent is gone.
     """
-    ready = await _ask(connection, "initialize", _HELLO, limits)
-    opened = await _ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)}, limits)
+    ready = await ask(connection, "initialize", _HELLO, limits)
+    opened = await ask(connection, "session/new", {"cwd": cwd, "mcpServers": list(servers)}, limits)
     identity = opened.get("sessionId")
     if not isinstance(identity, str):
         raise AgentAnswerError("session/new was answered without a sessionId")
     mode = _free_mode(opened.get("modes"))
     if mode is not None:
-        await _ask(connection, "session/set_mode", {"sessionId": identity, "modeId": mode}, limits)
-    info = ready.get("agentInfo")
+        await ask(connection, "session/set_mode", {"sessionId": identity, "modeId": mode}, limits)
     return Session(
         connection=connection,
         identity=identity,
-        agent_info=info if isinstance(info, Mapping) else {},
+        version=_version(ready.get("agentInfo")),
+        offers=opened,
         trajectory=trajectory,
         usage=AgentUsage(),
     )
@@ -237,9 +240,22 @@ def _free_mode(modes: Any) -> str | None:
     return None if mode == modes.get("currentModeId") else mode
 
 
-async def _ask(
+def _version(info: Any) -> str:
+    """Return name and version of an agent that tells them."""
+    parts = (info.get("name"), info.get("version")) if isinstance(info, Mapping) else ()
+    return " ".join(part for part in parts if isinstance(part, str))[:200]
+
+
+async def ask(
     connection: Connection, method: str, params: Mapping[str, Any], limits: Limits
 ) -> Mapping[str, Any]:
+    """Return the answer to a request before the first prompt.
+
+    Raises:
+        NoHandshakeError: It did not come in time.
+        AgentAnswerError: The agent's error.
+        ConnectionError: The agent is gone.
+    """
     left_s = min(limits.handshake_s, limits.deadline - time.monotonic())
     try:
         async with asyncio.timeout(left_s):

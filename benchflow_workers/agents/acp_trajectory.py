@@ -40,6 +40,7 @@ class Trajectory:
         n_tool_calls: Tool calls begun.
         n_left_out: Updates that found no room.
         has_acted: It said, thought or did anything.
+        n_changes: How often the events changed.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class Trajectory:
         self.n_tool_calls = 0
         self.n_left_out = 0
         self.has_acted = False
+        self.n_changes = 0
         self._events: list[dict[str, Any]] = []
         self._calls: dict[str, dict[str, Any]] = {}
         self._touched: dict[str, float] = {}  # tool calls that have not ended -> when they last changed
@@ -59,6 +61,7 @@ class Trajectory:
 
     def mark(self, event: Mapping[str, Any]) -> None:
         """Record an event of the worker's own."""
+        self.n_changes += 1
         if self._has_room(_size(event)):
             self._events.append({**event, "ts": utc_now().isoformat()})
 
@@ -134,6 +137,7 @@ class Trajectory:
             call["finished_at"] = utc_now().isoformat()
 
     def _act(self) -> None:
+        self.n_changes += 1
         self.has_acted = True
         self.last_active = time.monotonic()
 

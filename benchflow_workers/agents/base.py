@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -28,6 +29,27 @@ def prompt_bytes(prompt: str) -> bytes:
     return prompt.encode("utf-8", "surrogateescape")
 
 
+class LiveEvents(Protocol):
+    """Events of a turn that still grow."""
+
+    @property
+    def n_changes(self) -> int:
+        """How often they changed."""
+        ...
+
+    def events(self) -> Sequence[Mapping[str, Any]]:
+        """Return those there are; each can be written as UTF-8 JSON."""
+        ...
+
+
+class Live(Protocol):
+    """Keeps the events of agents that are at work."""
+
+    def follow(self, source: LiveEvents) -> AbstractAsyncContextManager[None]:
+        """Keep the events of a turn for as long as the block runs; raises nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AgentContext:
     """What an agent may know about its trial.
@@ -46,6 +68,7 @@ class AgentContext:
         network: What the turn may reach.
         mcp_servers: Tool servers of the task by name, resolved; the same stand in a file of the sandbox.
         definition: How a ready-made agent is installed and started; None = it is none.
+        live: Keeps its events while it works; None = nobody does.
         is_web_open: Nothing keeps it from the internet, so it may have its tools for it.
     """
 
@@ -63,6 +86,12 @@ class AgentContext:
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     definition: AgentDefinition | None = None
     is_web_open: bool = True
+    live: Live | None = None
+
+
+def followed(context: AgentContext, source: LiveEvents) -> AbstractAsyncContextManager[None]:
+    """Return a block in which a turn's events are kept, where somebody keeps them."""
+    return nullcontext() if context.live is None else context.live.follow(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +106,7 @@ class AgentRun:
         usage: What it used, as far as known.
         failures: What went wrong besides a deadline and a bad exit code, first cause first.
         is_broken: The turn came to no end of its own, so what it left must not be scored.
+        version: What the agent says it is; empty = nothing.
     """
 
     exit_code: int | None
@@ -86,6 +116,7 @@ class AgentRun:
     usage: AgentUsage = field(default_factory=AgentUsage)
     failures: Sequence[Failure] = ()
     is_broken: bool = False
+    version: str = ""
 
 
 class Agent(Protocol):

@@ -13,7 +13,7 @@ from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.agents.acp_errors import failure_of_words
 from benchflow_workers.agents.acp_trajectory import Trajectory
-from benchflow_workers.agents.base import INSTRUCTION_PATH, AgentContext, AgentRun, prompt_bytes
+from benchflow_workers.agents.base import INSTRUCTION_PATH, AgentContext, AgentRun, followed, prompt_bytes
 from benchflow_workers.agents.launch import started
 from benchflow_workers.agents.lines import JsonLines, PlainLines
 from benchflow_workers.agents.ready import install, prompt_command
@@ -102,7 +102,7 @@ class CliAgent:
                 await sandbox.put([Upload(INSTRUCTION_PATH, content=prompt_bytes(prompt), mode=0o644)])
             command = prompt_command(context, what, is_first=not runs)
             turn = _Turn(self.reads, deadline, context.spec.idle_timeout_s or None, self.exit_s)
-            runs.append(await turn.taken(sandbox, command, prompt))
+            runs.append(await turn.taken(sandbox, command, prompt, context))
             if runs[-1].failures or runs[-1].timed_out:
                 break
         return joined_runs(runs)
@@ -125,10 +125,10 @@ class _Turn:
     idle: bool = False
     exit_code: int | None = None
 
-    async def taken(self, sandbox: Sandbox, command: Command, prompt: str) -> AgentRun:
+    async def taken(self, sandbox: Sandbox, command: Command, prompt: str, context: AgentContext) -> AgentRun:
         """Run the command and return its record."""
         self.trajectory.told(prompt)
-        async with sandbox.attach(command) as process:
+        async with followed(context, self.trajectory), sandbox.attach(command) as process:
             await self._follow(process)
         return self._record()
 

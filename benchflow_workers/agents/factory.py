@@ -27,7 +27,7 @@ from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.trial import AgentUsage
 from benchflow_client.store.documents import plain_json
 from benchflow_workers.agents.acp_trajectory import Trajectory
-from benchflow_workers.agents.base import AgentContext, AgentRun
+from benchflow_workers.agents.base import AgentContext, AgentRun, followed
 from benchflow_workers.agents.cli_events import chunk
 from benchflow_workers.agents.turn import UNLIMITED_S
 from benchflow_workers.sandbox.base import Command, Completed, Sandbox, Upload
@@ -146,7 +146,8 @@ class FactoryAgent:
         """
         seen = FactorySandbox(context.env, sandbox.workdir, sandbox, context.user)
         turn = _Turn(context, time.monotonic() + (context.timeout_s or UNLIMITED_S))
-        await turn.take(_point(context.spec.name), seen)
+        async with followed(context, turn.trajectory):
+            await turn.take(_point(context.spec.name), seen)
         return turn.run()
 
 

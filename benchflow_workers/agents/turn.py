@@ -42,4 +42,5 @@ def joined_runs(runs: Sequence[AgentRun]) -> AgentRun:
         usage=total_usage([run.usage for run in runs]),
         failures=[failure for run in runs for failure in run.failures],
         is_broken=any(run.is_broken for run in runs),
+        version=runs[-1].version,
     )

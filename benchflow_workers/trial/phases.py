@@ -111,7 +111,7 @@ async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> R
     Where the turn broke off the rollout says so: then nothing of it may be scored.
     """
     await enter_network(prepared, sandbox, "agent")
-    run = await prepared.agent.run(sandbox, prepared.agent_context)
+    run = await prepared.agent.run(sandbox, replace(prepared.agent_context, live=prepared.live))
     after = replace(
         rollout,
         events=run.events,
@@ -120,6 +120,7 @@ async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> R
         usage=run.usage,
         failures=(*rollout.failures, *run.failures),
         is_broken=run.is_broken,
+        agent_version=run.version,
     )
     return after if run.failures else with_failure(after, _turn_failure(prepared, run))
 

@@ -9,13 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from benchflow_client.errors import SandboxError
+from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.locked_paths import all_locked
 from benchflow_client.schema.task import Task
 from benchflow_client.schema.task_steps import StepTable, step_tables
+from benchflow_client.store.layout import attempt_prefix
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.separate import as_run
 from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
+from benchflow_workers.agents.launch import EFFORT
 from benchflow_workers.agents.registry import Metering, kind_of
 from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.agents.tools import tool_uploads
@@ -26,6 +29,7 @@ from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.cast import Env, Part, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
+from benchflow_workers.trial.live import LiveTrajectory
 from benchflow_workers.trial.models import allowance_of, check_spoken, target_of
 from benchflow_workers.trial.networks import network_variables, networks_of, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
@@ -104,14 +108,24 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
         recovery = recovery_of(attempt, folder.task, parts.bundles.store, kept)
         ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen, recovery=recovery)
-        return with_separate(ready, attempt.plan.spec, parts.environ)
+        return _with_live(with_separate(ready, attempt.plan.spec, parts.environ), attempt, parts)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
     done = with_step_networks(done)
     first = _with_programs(done[0].prepared, parts)
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
     sandbox = with_services(replace(first.sandbox, build_context=_build_context(folder)), folder)
     whole = replace(first, folder=folder, sandbox=sandbox, secrets=secrets, steps=done)
-    return replace(whole, is_frozen_after=is_frozen)
+    return _with_live(replace(whole, is_frozen_after=is_frozen), attempt, parts)
+
+
+def _with_live(whole: Prepared, attempt: Attempt, parts: Parts) -> Prepared:
+    """Return a rollout whose agents' events are kept while they work, those of all steps in one file."""
+    if not whole.provider.capabilities.runs_commands or whole.agent.is_control:
+        return whole
+    prefix = attempt_prefix(attempt.plan.job, attempt.folder)
+    live = LiveTrajectory(parts.bundles.store, prefix, whole.secrets)
+    steps = tuple(replace(step, prepared=replace(step.prepared, live=live)) for step in whole.steps)
+    return replace(whole, live=live, steps=steps)
 
 
 def _prepare_step(
@@ -222,7 +236,7 @@ def _agent_context(
         task_dir=folder.path,
         spec=spec,
         script=parts.bundles.script(attempt.trial.agent),
-        env={**variables.agent, **network_variables(folder.task.config)},
+        env={**variables.agent, **network_variables(folder.task.config), **_effort(spec)},
         oracle_env={**variables.oracle, **network_variables(folder.task.config)},
         timeout_s=scaled(
             spec.timeout_s or folder.task.config.agent.timeout_sec, attempt.plan.spec.timeout_multiplier
@@ -235,6 +249,10 @@ def _agent_context(
         definition=attempt.trial.agent.definition,
         is_web_open=networks_of(folder.task.config).agent.mode == "public",
     )
+
+
+def _effort(spec: AgentSpec) -> Mapping[str, str]:
+    return {} if spec.effort is None else {EFFORT: spec.effort}
 
 
 def _verify_context(

@@ -21,6 +21,7 @@ from benchflow_client.store.documents import json_document, json_lines, plain_js
 from benchflow_client.store.layout import attempt_prefix, result_key
 from benchflow_workers.trial.captured import place_captured
 from benchflow_workers.trial.frozen import place_evidence
+from benchflow_workers.trial.live import TRAJECTORY
 from benchflow_workers.trial.records import STEPS_DIR, Attempt, Rollout, frozen_room
 from benchflow_workers.trial.redact import Redactor
 
@@ -44,6 +45,10 @@ def write_config(store: Store, attempt: Attempt) -> None:
         "task_digest": trial.task.digest,
         "agent": trial.agent.label,
         "model": trial.agent.spec.model,
+        "effort": trial.agent.spec.effort,
+        "agent_definition": None
+        if trial.agent.definition is None
+        else trial.agent.definition.model_dump(mode="json", exclude_defaults=True),
         "agent_env": [item.partition("=")[0] for item in trial.agent.spec.env],
         "environment": attempt.plan.sandbox,
         "sandbox_user": spec.sandbox_user,
@@ -72,6 +77,7 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         task_digest=attempt.trial.task.digest,
         rollout_name=attempt.folder,
         agent=attempt.trial.agent.label,
+        agent_version=redactor.text(_version(attempt, rollout)),
         model=attempt.trial.agent.spec.model,
         sandbox=attempt.plan.sandbox,
         sandbox_id=rollout.sandbox_id,
@@ -91,6 +97,14 @@ def result_of(attempt: Attempt, rollout: Rollout, redactor: Redactor) -> TrialRe
         started_at=attempt.started_at,
         finished_at=finished,
     )
+
+
+def _version(attempt: Attempt, rollout: Rollout) -> str:
+    """Return the version a ready-made agent is pinned to, and what the agent says it is."""
+    definition = attempt.trial.agent.definition
+    pinned = "" if definition is None else definition.version
+    said = rollout.agent_version
+    return f"{pinned} ({said})" if pinned and said else pinned or said
 
 
 def _step_result(name: str, rollout: Rollout, redactor: Redactor) -> StepResult:
@@ -181,7 +195,7 @@ def _add_files(folder: Path, result: TrialResult, rollout: Rollout) -> None:
             _write(place, ("verifier", "test-stdout.txt"), step.test_output)
     _add_records(folder, rollout)
     if rollout.events:
-        _write(folder, ("trajectory", "acp_trajectory.jsonl"), json_lines(rollout.events))
+        _write(folder, tuple(TRAJECTORY.split("/")), json_lines(rollout.events))
     _add_rounds(folder, result, rollout)
     if result.reward is not None:
         _write(folder, ("rewards.jsonl",), json_lines(_reward_events(result)))

@@ -21,6 +21,7 @@ from benchflow_workers.agents.base import Agent, AgentContext
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
 from benchflow_workers.trial.carry import Carried
 from benchflow_workers.trial.host_locks import HostLocks
+from benchflow_workers.trial.live import LiveTrajectory
 from benchflow_workers.trial.session import Session
 from benchflow_workers.trial.talk import Talk
 from benchflow_workers.verifiers.base import Verifier, VerifyContext
@@ -156,6 +157,7 @@ class Prepared:
         talk: Who talks to the agent in rounds; None = nobody.
         separate: The tests' own sandbox; None = they run in the agent's.
         recovery: How its agent's work can be verified again; None = only by running the agent again.
+        live: Keeps what the agents do while they work; None = nobody does.
     """
 
     folder: TaskFolder
@@ -175,6 +177,7 @@ class Prepared:
     talk: Talk | None = None
     separate: Separate | None = None
     recovery: Recovery | None = None
+    live: LiveTrajectory | None = None
 
     @property
     def players(self) -> tuple[Session, ...]:
@@ -254,6 +257,7 @@ class Rollout:
         is_solver_kept: A later attempt can judge the agent's work, which is in the store.
         secrets: Values found on the way that must not appear in anything that is written.
         is_broken: The agent's turn broke off, so that no tests are run.
+        agent_version: What the agent says it is; empty = nothing.
     """
 
     sandbox_id: str | None = None
@@ -277,6 +281,7 @@ class Rollout:
     recovery: RecoveryRecord | None = None
     is_solver_kept: bool = False
     secrets: frozenset[str] = frozenset()
+    agent_version: str = ""
 
 
 def frozen_room(folder: Path) -> Path:

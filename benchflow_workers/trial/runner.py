@@ -136,6 +136,8 @@ async def _in_sandbox(work: _Work, rollout: Rollout) -> Rollout:
         with work.phase("setup", "agent_setup"):
             async for captured in phases.set_up(work.prepared, work.sandbox, work.folder):
                 prepared = with_captured(work.prepared, captured)
+                if prepared.live is not None:
+                    prepared.live.hide(captured.secrets)
                 rollout = replace(rollout, secrets=captured.secrets, warnings=captured.warnings)
     work = replace(work, prepared=prepared)
     rollout = with_failure(rollout, setting_up.failure)

@@ -102,6 +102,7 @@ def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) ->
         agent_log=rollout.agent_log + f"== {name} ==\n".encode() + one.agent_log + b"\n",
         agent_exit_code=one.agent_exit_code,
         is_broken=one.is_broken,
+        agent_version=one.agent_version or rollout.agent_version,
         usage=one.usage if is_first else total_usage([rollout.usage, one.usage]),
         n_events_read=max(rollout.n_events_read, one.n_events_read),
         sessions=(*rollout.sessions, result),

@@ -65,14 +65,18 @@ if [ "$ACT" = never-ready ]; then sleep 300; fi
 if [ "$ACT" = not-there ]; then exit 3; fi
 while read -r line; do
   case $line in
-    *'"method":"initialize"'*) reply "$(id_of "$line")" '{"protocolVersion":1,"agentCapabilities":{}}' ;;
+    *'"method":"initialize"'*) reply "$(id_of "$line")" '{"protocolVersion":1,"agentCapabilities":{},"agentInfo":{"name":"tiny","version":"4.2"}}' ;;
     *'"method":"session/new"'*)
       modes='{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"},{"id":"bypassPermissions","name":"Go"}]}'
-      reply "$(id_of "$line")" "{\"sessionId\":\"s1\",\"modes\":$modes}"
+      reply "$(id_of "$line")" "{\"sessionId\":\"s1\",\"modes\":$modes${OFFERS:+,$OFFERS}}"
       ;;
     *'"method":"session/set_mode"'*'"modeId":"bypassPermissions"'*)
       mode=free
       reply "$(id_of "$line")" null
+      ;;
+    *'"method":"session/set_config_option"'* | *'"method":"session/set_model"'*)
+      printf '%s\n' "$line" >>asked.txt
+      reply "$(id_of "$line")" '{}'
       ;;
     *'"method":"session/prompt"'*) act "$(id_of "$line")" "$(printf '%s' "$line" | sed 's/.*"text":"\([^"]*\)".*/\1/')" ;;
   esac

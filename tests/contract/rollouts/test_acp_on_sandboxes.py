@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from benchflow_client.errors import AgentError
+from benchflow_client.errors import AgentError, ObjectNotFoundError
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import Effort
 from benchflow_client.schema.task import Task
+from benchflow_client.store.files import FileStore
 from benchflow_workers.agents.acp import AcpAgent
-from benchflow_workers.agents.base import AgentContext, AgentRun
+from benchflow_workers.agents.base import AgentContext, AgentRun, Live
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import Sandbox
+from benchflow_workers.trial.live import TRAJECTORY, LiveTrajectory
 
 AGENT = Path(__file__).parents[2] / "assets" / "agents" / "acp.sh"
 USER = "agent"
@@ -34,18 +40,21 @@ def take(sandbox: Sandbox, make_task: MakeTask, tmp_path: Path) -> Take:
         timeout_s: float = 60.0,
         handshake_s: float = 60.0,
         script: Path = AGENT,
+        effort: Effort | None = None,
+        live: Live | None = None,
         **env: str,
     ) -> AgentRun:
         context = AgentContext(
             task=make_task(),
             task_dir=tmp_path,
-            spec=AgentSpec(name=str(script), protocol="acp", idle_timeout_s=idle_s),
+            spec=AgentSpec(name=str(script), protocol="acp", idle_timeout_s=idle_s, effort=effort),
             script=script,
             env={"ACT": act, **env},
             oracle_env={},
             timeout_s=timeout_s,
             user=USER,
             prompts=prompts or ("Write it.",),
+            live=live,
         )
         agent = AcpAgent(handshake_s=handshake_s, cancel_s=0.5)
         await prepare_user(sandbox, USER, sandbox.workdir, timeout_s=60)
@@ -188,6 +197,80 @@ async def test_permissions_are_given_and_other_wishes_refused(
 
     assert await written(shell, sandbox) == "finished\n"
     assert [event["option_id"] for event in run.events if event["type"] == "permission"] == ["yes"]
+
+
+OPTIONS = '"configOptions":[{"id":"model","currentValue":"small"},{"id":"effort","currentValue":"low"}]'
+MODELS = '"models":{"currentModelId":"small","availableModels":[{"modelId":"small"},{"modelId":"large"}]}'
+
+
+async def asked(shell: Shell, sandbox: Sandbox) -> list[tuple[str, dict[str, str]]]:
+    """Return what the agent was asked for before its first prompt: methods and parameters."""
+    lines = (await shell(sandbox, "cat asked.txt 2>/dev/null || true")).splitlines()
+    return [(message["method"], message["params"]) for message in map(json.loads, lines)]
+
+
+async def test_an_agent_is_asked_for_model_and_effort_by_the_options_it_offers(
+    take: Take, sandbox: Sandbox, shell: Shell
+) -> None:
+    run = await take("work", effort="high", OFFERS=OPTIONS, BENCHFLOW_PROVIDER_MODEL="large")
+
+    assert not run.failures
+    assert await asked(shell, sandbox) == [
+        ("session/set_config_option", {"sessionId": "s1", "configId": "model", "value": "large"}),
+        ("session/set_config_option", {"sessionId": "s1", "configId": "effort", "value": "high"}),
+    ]
+
+
+async def test_an_agent_that_lists_models_is_asked_for_one_of_them(
+    take: Take, sandbox: Sandbox, shell: Shell
+) -> None:
+    await take("work", OFFERS=MODELS, BENCHFLOW_PROVIDER_MODEL="large")
+
+    assert await asked(shell, sandbox) == [("session/set_model", {"sessionId": "s1", "modelId": "large"})]
+
+
+@pytest.mark.parametrize("offers", [MODELS, OPTIONS])
+async def test_an_agent_that_has_the_model_already_is_asked_for_nothing(
+    take: Take, sandbox: Sandbox, shell: Shell, offers: str
+) -> None:
+    run = await take("work", OFFERS=offers, BENCHFLOW_PROVIDER_MODEL="small")
+
+    assert not run.failures
+    assert await asked(shell, sandbox) == []
+
+
+async def test_an_agent_without_an_option_for_the_effort_is_not_scored(take: Take) -> None:
+    run = await take("work", effort="high")
+
+    assert (codes(run), run.is_broken) == (["agent.protocol"], True)
+    assert "no option for the effort" in run.failures[0].message
+
+
+async def test_what_the_agent_says_it_is_is_recorded(take: Take) -> None:
+    assert (await take("work")).version == "tiny 4.2"
+
+
+async def test_what_an_agent_does_is_in_the_store_while_it_works(take: Take, tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    key = f"jobs/j/t/{TRAJECTORY}"
+    live = LiveTrajectory(store, "jobs/j/t/", frozenset({"working"}), interval_s=0.05)
+    seen: list[bytes] = []
+
+    async def look() -> None:
+        while not seen:
+            with contextlib.suppress(ObjectNotFoundError):
+                text = await asyncio.to_thread(store.get, key)
+                seen.extend([text] if b"agent_message" in text else [])
+            await asyncio.sleep(0.02)
+
+    looking = asyncio.ensure_future(look())
+    run = await take("late", timeout_s=8, live=live)
+    looking.cancel()
+
+    assert run.timed_out
+    assert [json.loads(line)["type"] for line in seen[0].splitlines()] == ["user_message", "agent_message"]
+    assert b"[redacted]" in seen[0]
+    assert b"working" not in seen[0]
 
 
 async def test_a_program_the_sandbox_cannot_run_is_told_before_any_turn(take: Take, tmp_path: Path) -> None:
