@@ -33,6 +33,7 @@ from benchflow_client.handle import (
 from benchflow_client.ledger.base import JobHeader, JobProgress, WorkerRecord
 from benchflow_client.ledger.connection import RedisConnection
 from benchflow_client.ledger.drains import DrainRequest, DrainRequests
+from benchflow_client.ledger.redis_rates import RedisRates
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxRecord
 from benchflow_client.limits import Limits
@@ -326,8 +327,9 @@ class Client:
         DrainRequests(connection).leave(worker, DrainRequest(self.settings.user, reason))
 
     def limits(self) -> Limits:
-        """Return what the whole fleet may use of sandbox kinds, providers and models."""
-        return Limits(self._access.connect(None).ledger)
+        """Return what the whole fleet may use of sandbox kinds, providers, models and their keys."""
+        ledger = self._access.connect(None).ledger
+        return Limits(ledger, RedisRates(RedisConnection.at(self._access.addresses().ledger)))
 
     def sandboxes(self) -> Sequence[SandboxRecord]:
         """Return the sandboxes on record: those that exist, or may."""

@@ -19,6 +19,7 @@ from celery import Celery
 from kombu.messaging import Producer
 
 from benchflow_client.broker import BROKER_ERRORS, CONTROL_QUEUE, SUMMARY, TRIAL, queue_depth
+from benchflow_client.catalog.providers import buckets_of
 from benchflow_client.errors import BrokerError, JobExistsError, JobNotFoundError, StoreError
 from benchflow_client.ledger.admission import Budget, Room
 from benchflow_client.ledger.base import JobHeader, JobState, Ledger, TrialCancel
@@ -83,12 +84,9 @@ def budget_of(spec: JobSpec) -> Budget:
 
 
 def _buckets(agent: PlannedAgent) -> tuple[str, ...]:
-    """Return the buckets of an agent's trials: its model, and the provider before the model's slash."""
+    """Return the buckets of an agent's trials: those of its model."""
     model = agent.spec.model
-    if model is None:
-        return ()
-    provider, slash, _ = model.partition("/")
-    return (f"provider:{provider}", f"model:{model}") if slash else (f"model:{model}",)
+    return () if model is None else buckets_of(model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 from benchflow_client.errors import UsageError
 from benchflow_client.schema.dialect import DIALECTS, Dialect
 
-__all__ = ["DIALECTS", "PROVIDERS", "Dialect", "Provider", "Route", "find_route"]
+__all__ = ["DIALECTS", "PROVIDERS", "Dialect", "Provider", "Route", "buckets_of", "find_route"]
 
 CUSTOM_URL: Final = "BENCHFLOW_PROVIDER_BASE_URL"
 CUSTOM_KEY: Final = "BENCHFLOW_PROVIDER_API_KEY"
@@ -30,12 +30,14 @@ class Provider:
         urls: Dialect -> base URL; `{NAME}` stands for a variable of the worker.
         key_env: Variable of the worker that holds the key; the first that is set counts, empty = none needed.
         families: Beginnings of model names that mean this provider without a prefix.
+        limits_cached: Whether tokens read from its cache count in its own limits.
     """
 
     name: str
     urls: Mapping[Dialect, str]
     key_env: tuple[str, ...]
     families: tuple[str, ...] = ()
+    limits_cached: bool = True
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -82,6 +84,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
             {"anthropic-messages": "https://api.anthropic.com"},
             ("ANTHROPIC_API_KEY",),
             ("claude", "haiku", "sonnet", "opus"),
+            # Its "Rate limits" page: cache reads do not count towards input tokens per minute for current models.
+            limits_cached=False,
         ),
         Provider(
             "google",
@@ -158,20 +162,37 @@ def find_route(model: str, variables: Mapping[str, str]) -> Route:
         return Route(_custom(variables), rest if separator and known else model)
     if separator and prefix in PROVIDERS:
         return Route(PROVIDERS[prefix], rest)
-    families = [
-        (family, provider)
-        for provider in PROVIDERS.values()
-        for family in provider.families
-        if _is_of(model.lower(), family)
-    ]
-    if families:
-        return Route(max(families, key=lambda found: len(found[0]))[1], model)
+    if (by_family := _provider_of_family(model)) is not None:
+        return Route(by_family, model)
     nearest = difflib.get_close_matches(prefix.lower(), PROVIDERS, n=1)
     raise UsageError(
         f"No provider is known for model {model!r}.",
         hint=f"{f'Did you mean {nearest[0]}/{rest}? ' if nearest else ''}Write provider/model ({', '.join(PROVIDERS)}), "
         f"or set {CUSTOM_URL} for a server of your own.",
     )
+
+
+def buckets_of(model: str) -> tuple[str, ...]:
+    """Return the names under which a model's trials and calls are limited.
+
+    They are told by its name alone, so that client and workers agree: what stands before the slash, or the
+    provider that a name without one means.
+    """
+    prefix, slash, _ = model.partition("/")
+    by_family = None if slash else _provider_of_family(model)
+    provider = prefix if slash else "" if by_family is None else by_family.name
+    return (f"provider:{provider}", f"model:{model}") if provider else (f"model:{model}",)
+
+
+def _provider_of_family(model: str) -> Provider | None:
+    """Return the provider that the beginning of a name means."""
+    families = [
+        (family, provider)
+        for provider in PROVIDERS.values()
+        for family in provider.families
+        if _is_of(model.lower(), family)
+    ]
+    return max(families, key=lambda found: len(found[0]))[1] if families else None
 
 
 def _custom(variables: Mapping[str, str]) -> Provider:

@@ -1,4 +1,4 @@
-"""`bench limits`: what the whole fleet may use of a sandbox kind, a provider or a model."""
+"""`bench limits`: what the whole fleet may use of a sandbox kind, a provider, a model or a provider's key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ Verb = Annotated[
     ),
 ]
 Bucket = Annotated[
-    str, Parameter(help="sandbox:KIND, provider:NAME (what stands before the model's slash) or model:NAME.")
+    str,
+    Parameter(
+        help="sandbox:KIND, provider:NAME (what stands before the model's slash), model:NAME, or key:VARIABLE of the "
+        "workers that holds a provider's key."
+    ),
 ]
 
 
@@ -37,7 +41,10 @@ class LimitFlags:
     ] = None
     starts_per_s: Annotated[float | None, Parameter(help="Trials that start per second.")] = None
     requests_per_min: Annotated[
-        float | None, Parameter(help="Model requests per minute; the start of a trial takes one.")
+        float | None, Parameter(help="Requests to models per minute, as all workers make them.")
+    ] = None
+    tokens_per_min: Annotated[
+        float | None, Parameter(help="Tokens of models per minute, input and output together.")
     ] = None
 
 
@@ -52,18 +59,23 @@ def limits(
     jobs_dir: JobsDir = Path("jobs"),
     json: Json = False,
 ) -> int:
-    """Show or change the limits of the fleet; a change holds from the next trial on."""
+    """Show or change the limits of the fleet.
+
+    A change holds from the next trial on, and within seconds for calls of models.
+    """
     limit = _limit(verb, bucket, to)
     with Client(jobs_dir=jobs_dir) as client:
         fleet = client.limits()
         if verb != "list":
             fleet.set(bucket, limit)
         rows = [row for row in fleet.rows() if verb != "list" or bucket in {"", row.bucket}]
+        closed = {} if bucket else fleet.closed()
     if json:
         render.print_json([row._asdict() for row in rows])
-    elif rows:
-        render.render_report(limits_report(rows))
-    else:
+        return 0
+    if rows or closed:
+        render.render_report(limits_report(rows, closed))
+    if not rows:
         shown = f"no limit for {bucket}" if verb == "list" and bucket else "no limits"
         render.render_notice(f"{shown} · set one: bench limits set {bucket or 'sandbox:docker'} --live 8")
     return 0
@@ -83,7 +95,7 @@ def _limit(verb: str, bucket: str, flags: LimitFlags) -> Limit | None:
     if flags == _NO_LIMIT:
         raise UsageError(
             f"Nothing says what {bucket} may use.",
-            hint="Give --live, --starts-per-s or --requests-per-min; to take the limit away: "
+            hint="Give --live, --starts-per-s, --requests-per-min or --tokens-per-min; to take the limit away: "
             f"bench limits clear {bucket}",
         )
-    return Limit(flags.live, flags.starts_per_s, flags.requests_per_min)
+    return Limit(flags.live, flags.starts_per_s, flags.requests_per_min, flags.tokens_per_min)

@@ -4,7 +4,8 @@ The rules, in this order; the first that says no is what a trial waits for:
 
 1. the job is open, and below its concurrency;
 2. its budget has room for one more reservation, and its deadline is not over;
-3. every bucket of the trial (sandbox kind, provider, model) is below its limits;
+3. every bucket of the trial (sandbox kind, provider, model) is below its limits, and no call of a
+   model waits for one of them;
 4. the queue has room: about 1.25 messages per slot of its live workers;
 5. among jobs that could go on, the higher priority wins, then the smaller number of
    trials in flight per weight, then the one whose last trial was admitted longer ago,
@@ -36,9 +37,10 @@ SMALL_JOB_BOOST = 3
 
 MOST_LIVE = 1_000_000
 SLOWEST_RATE, FASTEST_RATE = 1e-4, 1e6
+FEWEST_TOKENS, MOST_TOKENS = 1.0, 1e12
 """Bounds of a limit: beyond them it limits nothing, or lets nothing start for hours."""
 
-BUCKETS = ("sandbox:", "provider:", "model:")
+BUCKETS = ("sandbox:", "provider:", "model:", "key:")
 """What the name of a bucket begins with."""
 
 
@@ -52,7 +54,8 @@ class Limit:
 
     live: int | None = None  # trials in flight: sent to a queue or running
     starts_per_s: float | None = None  # trials that start, per second
-    requests_per_min: float | None = None  # model requests; the start of a trial takes one
+    requests_per_min: float | None = None  # requests to models; see `rates`
+    tokens_per_min: float | None = None  # tokens of models, input and output together
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -60,13 +63,22 @@ class Limit:
             raise UsageError(
                 f"{self.live} trials cannot be in flight.", hint=f"Give a number from 0 to {MOST_LIVE}."
             )
-        for name in ("starts_per_s", "requests_per_min"):
-            rate = getattr(self, name)
-            if rate is not None and not (SLOWEST_RATE <= rate <= FASTEST_RATE):
+        slow, fast = SLOWEST_RATE, FASTEST_RATE
+        for name, rate, least, most in (
+            ("starts_per_s", self.starts_per_s, slow, fast),
+            ("requests_per_min", self.requests_per_min, slow, fast),
+            ("tokens_per_min", self.tokens_per_min, FEWEST_TOKENS, MOST_TOKENS),
+        ):
+            if rate is not None and not (least <= rate <= most):
                 raise UsageError(
                     f"{name} = {rate} is no rate.",
-                    hint=f"Give a number from {SLOWEST_RATE:g} to {FASTEST_RATE:,.0f}; live = 0 starts nothing.",
+                    hint=f"Give a number from {least:g} to {most:,.0f}; live = 0 starts nothing.",
                 )
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether calls of models count in it."""
+        return self.requests_per_min is not None or self.tokens_per_min is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 Keys: 1 open jobs (set)  2 limits (hash: bucket -> JSON)  3 rates (hash: bucket|kind -> the moment,
 in ms, up to which its starts are used up: the theoretical arrival time of the generic cell rate
-algorithm, ITU-T I.371). Keys of jobs are made of their names: one server holds them all.
+algorithm, ITU-T I.371). Requests and tokens of models are used by `rates_scripts`; here they are
+only read. Keys of jobs are made of their names: one server holds them all.
 """
 
 from __future__ import annotations
 
 from benchflow_client.ledger.admission import SMALL_JOB_BOOST, SMALL_JOB_ROUNDS
+from benchflow_client.ledger.rates_scripts import PACE
 
-_RULES = """
+_RULES = (
+    PACE
+    + """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local FIELDS = {'state', 'queue', 'total', 'concurrency', 'weight', 'priority', 'width', 'lanes', 'budget',
@@ -58,28 +62,23 @@ local function count_live(j)
   end
 end
 
--- The interval in ms between two uses of a rate, and how far ahead of now it may be used.
-local function pace(limit, kind)
-  local per_s = limit.starts_per_s
-  if kind == 'requests' then per_s = limit.requests_per_min and limit.requests_per_min / 60 end
-  if not per_s then return nil end
-  local interval = 1000 / per_s
-  return interval, math.max(0, 1000 - interval)
-end
-
 local function limit_on(j, lane)
   if not has_limits then return nil end
   for _, name in ipairs(buckets_of(j, lane)) do
     local limit = limits[name]
     if limit then
       if limit.live and (live[name] or 0) >= limit.live then return 'limit ' .. name end
-      for _, kind in ipairs({'starts', 'requests'}) do
+      local free_at = 0
+      for _, kind in ipairs({'starts', 'requests', 'tokens'}) do
         local interval, ahead = pace(limit, kind)
-        local used = interval and tonumber(redis.call('HGET', KEYS[3], name .. '|' .. kind) or 0)
-        if used and used > now + ahead then
-          wake_at(used - ahead)
-          return 'limit ' .. name
+        if interval then
+          local _, line = used_until(KEYS[3], name .. '|' .. kind)
+          free_at = math.max(free_at, line - ahead)
         end
+      end
+      if free_at > now then
+        wake_at(free_at)
+        return 'limit ' .. name
       end
     end
   end
@@ -89,13 +88,11 @@ end
 local function take_limits(j, lane)
   for _, name in ipairs(buckets_of(j, lane)) do
     live[name] = (live[name] or 0) + 1
-    for _, kind in ipairs({'starts', 'requests'}) do
-      local interval = limits[name] and pace(limits[name], kind)
-      if interval then
-        local field = name .. '|' .. kind
-        local used = math.max(tonumber(redis.call('HGET', KEYS[3], field) or 0), now)
-        redis.call('HSET', KEYS[3], field, used + interval)
-      end
+    local interval = limits[name] and pace(limits[name], 'starts')
+    if interval then
+      local field = name .. '|starts'
+      local used = math.max(tonumber(redis.call('HGET', KEYS[3], field) or 0), now)
+      redis.call('HSET', KEYS[3], field, used + interval)
     end
   end
 end
@@ -221,6 +218,7 @@ local function goes_before(a, b, room)
   return a.name < b.name
 end
 """.replace("@ROUNDS@", str(SMALL_JOB_ROUNDS)).replace("@BOOST@", str(SMALL_JOB_BOOST))
+)
 
 # ARGV: queue, messages in flight at most, trials to take at most, the only job to take from or ''.
 # Returns trials as job, group id, index; jobs that stopped; ms until time alone admits more, 0 = no such.
@@ -286,7 +284,7 @@ for _, j in ipairs(jobs) do
   local why = budget_on(j)
   if why then stop(j, why) end
 end
-return {out, stopped, wake > 0 and math.max(1, wake - now) or 0}
+return {out, stopped, wake > 0 and math.max(1, math.ceil(wake - now)) or 0}
 """
 )
 

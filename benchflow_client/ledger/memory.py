@@ -25,6 +25,7 @@ from benchflow_client.ledger.base import (
     WorkerRecord,
 )
 from benchflow_client.ledger.memory_jobs import Job
+from benchflow_client.ledger.memory_rates import MemoryRates
 from benchflow_client.schema.trial import Outcome, Receipt
 
 
@@ -33,6 +34,9 @@ class MemoryLedger:
 
     Args:
         clock: Returns seconds since the epoch; replaced by tests that move time.
+
+    Attributes:
+        rates: How often models may be asked, by the same limits.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -42,7 +46,8 @@ class MemoryLedger:
         self._workers: dict[str, tuple[WorkerRecord, float]] = {}
         self._roles: dict[str, tuple[str, float]] = {}
         self._limits: dict[str, Limit] = {}
-        self._used_until: dict[tuple[str, str], float] = {}
+        self._used_until: dict[str, float] = {}
+        self.rates = MemoryRates(self._limits, clock)
 
     def ping(self) -> None:
         """Do nothing: memory always answers."""
@@ -102,7 +107,8 @@ class MemoryLedger:
         """Set what a bucket may use, from the next admission on."""
         with self._lock:
             self._limits.pop(bucket, None)
-            self._used_until = {key: at for key, at in self._used_until.items() if key[0] != bucket}
+            self._used_until.pop(bucket, None)
+            self.rates.forget(bucket)
             if limit is not None:
                 self._limits[bucket] = limit
 
@@ -322,7 +328,7 @@ class MemoryLedger:
         return {name: job for name, job in self._jobs.items() if job.state is not JobState.CLOSED}
 
     def _round(self) -> memory_admission.Round:
-        return memory_admission.Round(self._clock(), self._limits, self._used_until)
+        return memory_admission.Round(self._clock(), self._limits, self._used_until, self.rates)
 
     def _deadline(self, budget: Budget) -> float | None:
         return None if budget.deadline_s is None else self._clock() + budget.deadline_s

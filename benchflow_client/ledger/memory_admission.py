@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from benchflow_client.ledger.admission import (
 )
 from benchflow_client.ledger.base import JobState
 from benchflow_client.ledger.memory_jobs import Job
+from benchflow_client.ledger.memory_rates import MemoryRates
 from benchflow_client.schema.ids import kind_of_queue
 
 
@@ -27,14 +29,16 @@ class Round:
     Attributes:
         now: Seconds since the epoch.
         limits: By bucket.
-        used_until: By bucket and kind of rate, the moment up to which its uses are taken; changed.
+        used_until: By bucket, the moment up to which its starts are taken; changed.
+        rates: What calls of models use.
         wake: The next moment at which time alone admits more.
         live: Trials in flight by bucket.
     """
 
     now: float
     limits: Mapping[str, Limit]
-    used_until: dict[tuple[str, str], float]
+    used_until: dict[str, float]
+    rates: MemoryRates
     wake: float | None = None
     live: Counter[str] = field(default_factory=Counter)
 
@@ -54,21 +58,22 @@ class Round:
             limit = self.limits.get(bucket, Limit())
             if limit.live is not None and self.live[bucket] >= limit.live:
                 return f"limit {bucket}"
-            for kind, interval in _paces(limit):
-                ahead = max(0.0, 1.0 - interval)
-                used = self.used_until.get((bucket, kind), 0.0)
-                if used > self.now + ahead:
-                    self.wake_at(used - ahead)
-                    return f"limit {bucket}"
+            free_at = self.rates.free_at(bucket, limit)
+            if limit.starts_per_s is not None:
+                ahead = max(0.0, 1.0 - 1.0 / limit.starts_per_s)
+                free_at = max(free_at, self.used_until.get(bucket, 0.0) - ahead)
+            if free_at > self.now:
+                self.wake_at(free_at)
+                return f"limit {bucket}"
         return ""
 
     def take(self, job: Job, lane: int) -> None:
         """Use the limits of a lane once."""
         for bucket in buckets_of(job, lane):
             self.live[bucket] += 1
-            for kind, interval in _paces(self.limits.get(bucket, Limit())):
-                used = max(self.used_until.get((bucket, kind), 0.0), self.now)
-                self.used_until[bucket, kind] = used + interval
+            if (per_s := self.limits.get(bucket, Limit()).starts_per_s) is not None:
+                used = max(self.used_until.get(bucket, 0.0), self.now)
+                self.used_until[bucket] = used + 1.0 / per_s
 
     def budget_on(self, job: Job, ahead: int = 0) -> str:
         """Return which cap stops a job of which some more are spoken for; empty = none."""
@@ -155,7 +160,7 @@ def admit(jobs: Mapping[str, Job], room: Room, look: Round, *, limit: int, only:
             del open_jobs[name]
     for name, job in open_jobs.items():
         _stop(name, job, look.budget_on(job, ahead[name]), ahead=ahead[name], stopped=stopped)
-    wait_s = None if look.wake is None else max(0.001, look.wake - look.now)
+    wait_s = None if look.wake is None else max(1, math.ceil((look.wake - look.now) * 1000)) / 1000
     return Admission(taken, stopped, wait_s)
 
 
@@ -195,14 +200,6 @@ def trials_on(job: Job) -> bool:
     """Return whether as many trials were started as the budget allows."""
     cap = job.header.budget.trials
     return cap is not None and job.spent.trials >= cap
-
-
-def _paces(limit: Limit) -> Iterable[tuple[str, float]]:
-    """Yield the rates of a limit as seconds between two uses."""
-    if limit.starts_per_s is not None:
-        yield "starts", 1.0 / limit.starts_per_s
-    if limit.requests_per_min is not None:
-        yield "requests", 60.0 / limit.requests_per_min
 
 
 def _rank(name: str, job: Job, ahead: int, *, room: Room, turn: int) -> tuple[int, float, int, float, str]:

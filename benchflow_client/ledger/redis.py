@@ -26,8 +26,11 @@ from benchflow_client.ledger.base import (
     WorkerRecord,
 )
 from benchflow_client.ledger.connection import RedisConnection
+from benchflow_client.ledger.rates import KINDS
 from benchflow_client.ledger.redis_codec import (
+    LIMITS_KEY,
     MS,
+    RATES_KEY,
     decode_header,
     decode_limit,
     decode_progress,
@@ -47,9 +50,8 @@ _JOBS = "bf:jobs"
 _OPEN = "bf:open"
 _WORKERS = "bf:workers"
 _WORKER = "bf:worker:"
-_LIMITS = "bf:limits"
-_RATES = "bf:rates"
 _BATCH = 1000  # receipts in one step
+_RATE_KINDS = ("starts", *KINDS, *(f"{kind}|kept" for kind in KINDS))
 
 
 class RedisLedger:
@@ -128,7 +130,7 @@ class RedisLedger:
     def limits(self) -> Mapping[str, Limit]:
         """Return the limits of the fleet by bucket."""
         with self._connection.reachable() as client:
-            texts = client.hgetall(_LIMITS)
+            texts = client.hgetall(LIMITS_KEY)
         return {bucket: decode_limit(texts[bucket]) for bucket in sorted(texts)}
 
     def in_flight(self) -> Mapping[str, int]:
@@ -138,11 +140,11 @@ class RedisLedger:
     def set_limit(self, bucket: str, limit: Limit | None) -> None:
         """Set what a bucket may use, from the next admission on."""
         with self._connection.reachable() as client, client.pipeline() as pipe:
-            pipe.hdel(_RATES, f"{bucket}|starts", f"{bucket}|requests")
+            pipe.hdel(RATES_KEY, *(f"{bucket}|{kind}" for kind in _RATE_KINDS))
             if limit is None:
-                pipe.hdel(_LIMITS, bucket)
+                pipe.hdel(LIMITS_KEY, bucket)
             else:
-                pipe.hset(_LIMITS, bucket, encode_limit(limit))
+                pipe.hset(LIMITS_KEY, bucket, encode_limit(limit))
             pipe.execute()
 
     def set_budget(self, job: str, budget: Budget) -> None:
@@ -321,7 +323,7 @@ class RedisLedger:
 
     def _decide(self, script: str, *args: object) -> Any:
         with self._connection.reachable():
-            return self._scripts[script](keys=[_OPEN, _LIMITS, _RATES], args=list(args))
+            return self._scripts[script](keys=[_OPEN, LIMITS_KEY, RATES_KEY], args=list(args))
 
 
 def _deadline(budget: Budget) -> object:

@@ -14,6 +14,9 @@ from benchflow_client.schema.trial import Outcome, Receipt
 MS = 1000
 """Milliseconds in a second: the scripts count in them."""
 
+LIMITS_KEY, RATES_KEY, CLOSED_KEY = "bf:limits", "bf:rates", "bf:closed"
+"""What the fleet may use, what it used, and which providers asked to wait; see the scripts."""
+
 _CANCELLED = "cancelled:"
 _RETRY = "retry:"
 

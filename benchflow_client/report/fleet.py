@@ -45,9 +45,12 @@ class LimitRow(NamedTuple):
 
     bucket: str
     live: int | None
-    in_flight: int  # trials now
+    in_flight: int | None  # trials now; None = it counts none
     starts_per_s: float | None
     requests_per_min: float | None
+    tokens_per_min: float | None
+    requests_last_min: int | None  # None = they are not limited, and not counted
+    tokens_last_min: int | None
 
 
 class Check(NamedTuple):
@@ -133,20 +136,33 @@ def sandboxes_report(rows: Sequence[Mapping[str, Any]]) -> Report:
     return (Table(columns, tuple(map(Row, cells))),)
 
 
-def limits_report(rows: Sequence[LimitRow]) -> Report:
-    """Return the table of limits."""
+def limits_report(rows: Sequence[LimitRow], closed: Mapping[str, float]) -> Report:
+    """Return the table of limits with what is used of them, and who waits because a provider asked to."""
     columns = (
         Column("bucket", shrink=1),
         Column("in flight", "right"),
         Column("at most", "right"),
         Column("starts/s", "right"),
         Column("requests/min", "right"),
+        Column("tokens/min", "right"),
     )
     cells = (
-        (row.bucket, str(row.in_flight), *map(_cap, (row.live, row.starts_per_s, row.requests_per_min)))
+        (
+            row.bucket,
+            NONE if row.in_flight is None else str(row.in_flight),
+            *map(_cap, (row.live, row.starts_per_s)),
+            _used_of(row.requests_last_min, row.requests_per_min),
+            _used_of(row.tokens_last_min, row.tokens_per_min),
+        )
         for row in rows
     )
-    return (Table(columns, tuple(map(Row, cells))),)
+    lines = (
+        Line(
+            f"{account}: calls wait {seconds:.0f} s more, as the provider asked", label="closed", tone="warn"
+        )
+        for account, seconds in sorted(closed.items())
+    )
+    return (*((Table(columns, tuple(map(Row, cells))),) if rows else ()), *lines)
 
 
 def doctor_report(checks: Sequence[Check]) -> Report:
@@ -163,7 +179,11 @@ def doctor_report(checks: Sequence[Check]) -> Report:
 
 
 def _cap(number: float | None) -> str:
-    return NONE if number is None else f"{number:g}"
+    return NONE if number is None else f"{number:,.15g}"
+
+
+def _used_of(used: int | None, cap: float | None) -> str:
+    return _cap(cap) if used is None else f"{used:,} of {_cap(cap)}"
 
 
 def _trial_cells(row: Mapping[str, Any], *, again: bool) -> Row:

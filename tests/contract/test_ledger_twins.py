@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,12 +37,10 @@ from benchflow_client.ledger.base import (
     Ledger,
     Return,
 )
-from benchflow_client.ledger.connection import RedisConnection
-from benchflow_client.ledger.memory import MemoryLedger
-from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.ledger.rates import ModelCall, Rates
 from benchflow_client.schema.trial import Receipt
+from tests.timed_ledgers import TimedLedger, TimedRedis
 
-START_S = 1_800_000_000.0
 RESERVED_USD = 0.5  # no attempt here costs more
 MAX_ATTEMPTS = 3
 BIG = Room("local", 1000)
@@ -74,19 +71,18 @@ limits = st.one_of(
     st.none(),
     st.builds(Limit, live=st.integers(0, 3)),
     st.builds(Limit, starts_per_s=st.sampled_from((1.0, 2.0))),
-    st.builds(Limit, live=st.just(2), requests_per_min=st.sampled_from((30.0, 120.0))),
+    st.builds(Limit, live=st.just(2), requests_per_min=st.sampled_from((30.0, 61.0))),
+    st.builds(
+        Limit, requests_per_min=st.sampled_from((None, 30.0)), tokens_per_min=st.sampled_from((61.0, 122.0))
+    ),
+)
+model_calls = st.builds(
+    ModelCall,
+    st.sampled_from((BUCKETS[1:], BUCKETS[1:2])),
+    st.sampled_from(("k", "l")),
+    st.sampled_from((0, 1, 40)),
 )
 rooms = st.builds(Room, st.just("local"), st.sampled_from((1, 3, 8, 1000)))
-
-
-class TimedRedis(redis.Redis):
-    """A client whose scripts read the time from a key."""
-
-    def register_script(self, script: Any) -> Any:
-        assert script.count("redis.call('TIME')") == 1
-        return super().register_script(
-            script.replace("redis.call('TIME')", "redis.call('MGET', 'test:s', 'test:us')")
-        )
 
 
 @dataclass
@@ -119,14 +115,12 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.client: Any = TimedRedis.from_url(self.url, decode_responses=True)
-        self.client.flushdb()
-        self.now = START_S
-        self.redis = RedisLedger(RedisConnection(self.client))
-        self.memory = MemoryLedger(lambda: self.now)
+        self.clocks = TimedLedger(self.client), TimedLedger()
+        self.redis, self.memory = (timed.ledger for timed in self.clocks)
         self.seen: dict[str, Seen] = {}
         self.messages: list[tuple[str, int]] = []  # ever published: any may come again
         self.held: list[Held] = []
-        self.advance(0.0)
+        self.kept: list[ModelCall] = []  # calls of models that were given a time
 
     def both(self, ask: Callable[[Ledger], Any]) -> Any:
         """Ask both and return their answer, which is one."""
@@ -312,10 +306,38 @@ class Twins(RuleBasedStateMachine):
         found = self.both(lambda ledger: ledger.overdue(name, unclaimed_s=unclaimed_s))
         self.messages.extend((name, index) for index in found)
 
+    # Calls of models
+
+    @rule(call=model_calls, within_s=st.sampled_from((0.0, 5.0, 60.0)))
+    def ask(self, call: ModelCall, within_s: float) -> None:
+        if self.rates_both(lambda rates: rates.take(call, within_s=within_s)).is_kept:
+            self.kept.append(call)
+
+    @precondition(lambda self: self.kept)
+    @rule(pick=picks)
+    def come_back(self, pick: int) -> None:
+        call = self.kept[pick % len(self.kept)]
+        if not self.rates_both(lambda rates: rates.take(call, within_s=60.0, is_kept=True)).cause:
+            self.kept.remove(call)
+
+    @rule(counted=st.sampled_from((0, 40)), used=st.sampled_from((0, 1, 200)))
+    def settle(self, counted: int, used: int) -> None:
+        self.rates_both(lambda rates: rates.settle(BUCKETS[1:], counted=counted, used=used))
+
+    @rule(account=st.sampled_from(("k", "l")), seconds=st.sampled_from((0.5, 7.0, 900.0)))
+    def turn_away(self, account: str, seconds: float) -> None:
+        self.rates_both(lambda rates: rates.close(account, seconds))
+
+    def rates_both(self, ask: Callable[[Rates], Any]) -> Any:
+        """Ask the rates of both and return their answer, which is one."""
+        real, twin = (ask(timed.rates) for timed in self.clocks)
+        assert real == twin
+        return real
+
     @rule(seconds=pauses)
     def advance(self, seconds: float) -> None:
-        self.now += seconds
-        self.client.mset({"test:s": int(self.now), "test:us": round(self.now % 1 * 1_000_000)})
+        for timed in self.clocks:
+            timed.advance(seconds)
 
     # What holds after every step
 
@@ -329,6 +351,8 @@ class Twins(RuleBasedStateMachine):
             assert progress.state is JobState.CLOSED or sum(waits.values()) == progress.waiting
         for read in ("limits", "open_jobs", "in_flight"):
             self.both(lambda ledger, read=read: getattr(ledger, read)())
+        self.rates_both(lambda rates: rates.known())
+        self.rates_both(lambda rates: rates.used())
 
     @invariant()
     def counts_add_up(self) -> None:

@@ -21,7 +21,9 @@ from benchflow_client.broker import make_app
 from benchflow_client.ledger.admission import Limit, Room
 from benchflow_client.ledger.base import JobHeader
 from benchflow_client.ledger.connection import RedisConnection, connect
+from benchflow_client.ledger.rates import ModelCall, Use
 from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.ledger.redis_rates import RedisRates
 from tests.flowers import ask_flower
 from tests.ledgers import release
 from tests.waiting import until
@@ -217,12 +219,19 @@ def test_client_and_worker_keep_limits_that_flower_cannot_see(broker: Broker) ->
         assert laptop.in_flight()["model:m"] == 1
         assert box.limits() == {"model:m": Limit(live=2, starts_per_s=1.0)}
         assert client.exists("bf:limits", "bf:rates") == 2
+        laptop.set_limit("model:m", Limit(requests_per_min=60, tokens_per_min=1e6))
+        seen, made = RedisRates(RedisConnection(client)), RedisRates(RedisConnection(worker))
+        assert made.take(ModelCall(("model:m",), "x", 100), within_s=0).wait_s == 0
+        made.settle(["model:m"], counted=100, used=120)
+        made.close("x", 30.0)
+        assert seen.used() == {"model:m": Use(1, 120)}
+        assert set(seen.known().closed) == {"x"}
         laptop.set_limit("model:m", None)
         laptop.cancel("old-moss-0003", by="ana", reason="seen")
         assert box.sweep("old-moss-0003", limit=10) == 2
         box.close_job("old-moss-0003")
     with broker.client("flower") as connection:
-        for key in ("bf:limits", "bf:rates"):
+        for key in ("bf:limits", "bf:rates", "bf:closed"):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 connection.hgetall(key)
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from benchflow_client.ledger.base import JobState
+from benchflow_client.ledger.connection import RedisConnection
+from benchflow_client.ledger.rates import ModelCall
+from benchflow_client.ledger.redis_rates import RedisRates
 from tests.waiting import until
 
 Bench = Callable[..., Any]
@@ -28,19 +31,21 @@ def unlimited(configured: Any) -> Iterator[Any]:
     yield configured
     for bucket in configured.ledger.limits():
         configured.ledger.set_limit(bucket, None)
+    RedisConnection.at(configured.url).client.delete("bf:closed")
 
 
 def test_limits_are_set_shown_and_cleared(bench: Bench, unlimited: Any) -> None:
     none = bench("limits")
     first = bench("limits", "set", "sandbox:null", "--live", "3")
-    second = bench("limits", "set", "model:openai/gpt-5", "--requests-per-min", "60", "--starts-per-s", "0.5")
+    rates = ("--requests-per-min", "60", "--starts-per-s", "0.5", "--tokens-per-min", "1e6")
+    second = bench("limits", "set", "model:openai/gpt-5", *rates)
 
     assert (none.code, none.err) == (0, "no limits · set one: bench limits set sandbox:docker --live 8\n")
     assert first.code == second.code == 0
     assert [line.split() for line in second.err.splitlines()] == [
-        ["bucket", "in", "flight", "at", "most", "starts/s", "requests/min"],
-        ["model:openai/gpt-5", "0", "–", "0.5", "60"],
-        ["sandbox:null", "0", "3", "–", "–"],
+        ["bucket", "in", "flight", "at", "most", "starts/s", "requests/min", "tokens/min"],
+        ["model:openai/gpt-5", "0", "–", "0.5", "0", "of", "60", "0", "of", "1,000,000"],
+        ["sandbox:null", "0", "3", "–", "–", "–"],
     ]
     assert len(bench("limits", "list", "sandbox:null").err.splitlines()) == 2
     assert words(bench("limits", "list", "sandbox:docker").err).startswith("no limit for sandbox:docker ·")
@@ -52,8 +57,46 @@ def test_limits_are_set_shown_and_cleared(bench: Bench, unlimited: Any) -> None:
             "in_flight": 0,
             "starts_per_s": 0.5,
             "requests_per_min": 60.0,
+            "tokens_per_min": 1e6,
+            "requests_last_min": 0,
+            "tokens_last_min": 0,
         }
     ]
+
+
+def test_calls_of_the_last_minute_and_providers_that_asked_to_wait_are_shown(
+    bench: Bench, unlimited: Any
+) -> None:
+    rates = RedisRates(RedisConnection.at(unlimited.url))
+    bench("limits", "set", "key:OPENAI_API_KEY", "--requests-per-min", "60", "--tokens-per-min", "90000")
+    rates.take(ModelCall(("key:OPENAI_API_KEY",), "openai", 1_500), within_s=0)
+    rates.close("openai OPENAI_API_KEY", 40.0)
+
+    shown, record = bench("limits").err.splitlines(), json.loads(bench("limits", "--json").out)
+
+    assert shown[1].split() == ["key:OPENAI_API_KEY", "–", "–", "–", "1", "of", "60", "1,500", "of", "90,000"]
+    assert words(shown[2]).startswith("closed openai OPENAI_API_KEY: calls wait ")
+    assert (record[0]["in_flight"], record[0]["requests_last_min"], record[0]["tokens_last_min"]) == (
+        None,
+        1,
+        1_500,
+    )
+
+
+@pytest.mark.parametrize(
+    ("bucket", "flags", "says"),
+    [
+        ("key:OPENAI_API_KEY", ("--live", "3"), "counts calls of models, not trials"),
+        ("sandbox:null", ("--tokens-per-min", "10"), "counts trials, not calls of models"),
+    ],
+)
+def test_a_limit_of_what_a_bucket_does_not_count_is_refused(
+    bench: Bench, unlimited: Any, bucket: str, flags: tuple[str, str], says: str
+) -> None:
+    refused = bench("limits", "set", bucket, *flags)
+
+    assert (refused.code, says in words(refused.err)) == (2, True)
+    assert unlimited.ledger.limits() == {}
 
 
 def test_a_limit_replaces_the_one_before_and_clearing_twice_is_harmless(bench: Bench, unlimited: Any) -> None:

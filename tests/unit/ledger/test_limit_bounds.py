@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchflow_client.errors import UsageError
-from benchflow_client.ledger.admission import FASTEST_RATE, MOST_LIVE, SLOWEST_RATE, Limit
+from benchflow_client.ledger.admission import FASTEST_RATE, MOST_LIVE, MOST_TOKENS, SLOWEST_RATE, Limit
 
 
 @pytest.mark.parametrize("live", [-1, MOST_LIVE + 1, 99_999_999_999_999_999_999])
@@ -26,6 +26,14 @@ def test_rate_that_cannot_be_meant_is_refused(name: str, rate: float) -> None:
         Limit(**limit)
 
     assert refused.value.hint == "Give a number from 0.0001 to 1,000,000; live = 0 starts nothing."
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, MOST_TOKENS * 2, float("nan")])
+def test_number_of_tokens_that_cannot_be_meant_is_refused(rate: float) -> None:
+    with pytest.raises(UsageError, match=f"tokens_per_min = {rate} is no rate") as refused:
+        Limit(tokens_per_min=rate)
+
+    assert refused.value.hint.startswith("Give a number from 1 to 1,000,000,000,000")
 
 
 @pytest.mark.parametrize("rate", [SLOWEST_RATE, 0.5, FASTEST_RATE])

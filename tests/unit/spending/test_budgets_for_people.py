@@ -133,9 +133,19 @@ def test_what_trials_wait_for_is_named_as_the_flag_that_sets_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("bucket", ["sandbox:null", "provider:openai", "model:openai/gpt-5", "model:a:b"])
-def test_buckets_are_sandbox_kinds_providers_and_models(bucket: str) -> None:
+@pytest.mark.parametrize(
+    "bucket", ["sandbox:null", "provider:openai", "model:openai/gpt-5", "model:a:b", "key:OPENAI_API_KEY"]
+)
+def test_buckets_are_sandbox_kinds_providers_models_and_keys(bucket: str) -> None:
     check_bucket(bucket)
+
+
+@pytest.mark.parametrize("value", ["sk-" + "proj-0123456789", "AIza" + "Sy0123456789", "my key"])
+def test_a_key_in_the_place_of_its_variable_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(UsageError, match="no name of a variable") as caught:
+        check_bucket(f"key:{value}")
+
+    assert value not in f"{caught.value.message} {caught.value.hint}"
 
 
 @pytest.mark.parametrize(
