@@ -20,6 +20,7 @@ from benchflow_client.ledger.base import Ledger
 from benchflow_client.ledger.connection import RedisConnection, connect
 from benchflow_client.ledger.drains import DrainRequests
 from benchflow_client.ledger.redis import RedisLedger
+from benchflow_client.ledger.redis_rates import RedisRates
 from benchflow_client.ledger.redis_sandboxes import RedisSandboxBook
 from benchflow_client.ledger.sandboxes import SandboxBook
 from benchflow_client.store.base import Store
@@ -63,6 +64,8 @@ class WorkerContext:
     metering: Metering
     started_at: float
 
+
+_RATES_TIMEOUT_S = 1.0  # less than an agent would notice
 
 _lock = threading.Lock()
 _context: WorkerContext | None = None
@@ -167,14 +170,10 @@ def _parts(
     scratch, bundles = _scratch(state_dir), BundleCache(store, state_dir / "bundles")
     return Parts(
         bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, locks,
-        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=_metering(worker), scratch=scratch,
+        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=_metering(client, worker),
+        scratch=scratch,
         toolbox=Toolbox(state_dir / "toolbox"),
     )  # fmt: skip
-
-
-def _metering(worker: worker_settings.WorkerSettings) -> Metering:
-    """Return what gives agents their models; nothing listens yet."""
-    return Metering(worker.prices, listen=worker.gateway_listen, public_url=worker.gateway_public_url)
 
 
 def _scratch(state_dir: Path) -> Path:
@@ -198,6 +197,16 @@ def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:
     """Return a ledger that gives up on a silent broker well before a lease runs out."""
     client = connect(url, timeout_s=max(1.0, ttl_s / 8), retries=1)
     return RedisLedger(RedisConnection(client, address=address_of(url)))
+
+
+def _metering(client: client_settings.Settings, worker: worker_settings.WorkerSettings) -> Metering:
+    """Return what gives agents models; their calls go on without limits rather than wait for a silent ledger."""
+    at, rates = client.addresses(), None
+    if at is not None:
+        connection = connect(at.ledger, timeout_s=_RATES_TIMEOUT_S, retries=1)
+        rates = RedisRates(RedisConnection(connection, address=address_of(at.ledger)))
+    public = {"listen": worker.gateway_listen, "public_url": worker.gateway_public_url}
+    return Metering(worker.prices, **public, rates=rates)
 
 
 def _store_url(client: client_settings.Settings) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from dataclasses import fields as fields_of
 
 from benchflow_client.errors import JobNotFoundError
 from benchflow_client.ledger.admission import Budget, Limit, Spent
@@ -102,8 +103,9 @@ def encode_limit(limit: Limit) -> str:
 
 
 def decode_limit(text: str) -> Limit:
-    """Return the limit that `encode_limit` wrote."""
-    return Limit(**json.loads(text))
+    """Return the limit that `encode_limit` wrote, without what a later version may limit."""
+    known = {field.name for field in fields_of(Limit)}
+    return Limit(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
 def encode_usage(receipt: Receipt) -> tuple[str, str, str]:

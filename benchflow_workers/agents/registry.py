@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from benchflow_client.catalog.agents import FACTORY_PREFIX, find_agent
 from benchflow_client.catalog.probe import PREFIX as PROBE_PREFIX
 from benchflow_client.errors import MissingExtraError
+from benchflow_client.ledger.rates import Rates
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_workers.agents.base import Agent
@@ -84,12 +85,21 @@ class Metering:
         prices: File with the operator's own prices; None = only those that are maintained elsewhere.
         listen: Where the gateway takes calls from other hosts, `HOST:PORT`; empty = nowhere.
         public_url: What they call it.
+        rates: How often the whole fleet may ask models; None = there are no limits.
     """
 
-    def __init__(self, prices: Path | None = None, *, listen: str = "", public_url: str = "") -> None:
+    def __init__(
+        self,
+        prices: Path | None = None,
+        *,
+        listen: str = "",
+        public_url: str = "",
+        rates: Rates | None = None,
+    ) -> None:
         self._prices = prices
         self._listen = listen
         self._public_url = public_url
+        self._rates = rates
         self._lock = threading.Lock()
         self._gateway: Any = None
         self._purses: WeakValueDictionary[Path, Any] = WeakValueDictionary()
@@ -146,7 +156,7 @@ class Metering:
             server = import_module("benchflow_workers.gateway.server")
             prices = import_module("benchflow_workers.gateway.prices").read_prices(self._prices)
             public = server.listen_publicly(self._listen, self._public_url) if self._listen else None
-            self._gateway = server.Gateway(prices, public)
+            self._gateway = server.Gateway(prices, public, rates=self._rates)
         return self._gateway
 
     def close(self) -> None:

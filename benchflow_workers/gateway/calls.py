@@ -38,6 +38,8 @@ class Call:
         attempts: How often the provider was asked.
         status: What the agent was answered with.
         error: Why it did not end well; empty = it did.
+        waited_s: Seconds it waited for limits of the fleet.
+        used: What it counts with its provider, told or guessed; None = it made nothing.
     """
 
     grant: Grant
@@ -49,6 +51,8 @@ class Call:
     attempts: int = 0
     status: int = 0
     error: str = ""
+    waited_s: float = 0.0
+    used: Tokens | None = None
     started: float = field(default_factory=time.monotonic)
     started_at: str = field(default_factory=lambda: utc_now().isoformat())
     first_byte_s: float | None = None
@@ -78,10 +82,11 @@ class Call:
         if self.rules.is_generation(self.path):
             self.grant.settle(self.status, tokens, self._cost)
             if self.status < 400 and tokens is not None:
+                self.used = tokens
                 self.grant.purse.charge(tokens, self._cost)
             elif self.status < 400:
-                guessed = self._guess(answer)
-                self.grant.purse.charge(guessed, self._price(prices, guessed))
+                self.used = self._guess(answer)
+                self.grant.purse.charge(self.used, self._price(prices, self.used))
         return answer
 
     def _price(self, prices: Prices, tokens: Tokens) -> Cost:
@@ -109,6 +114,7 @@ class Call:
             "attempts": self.attempts,
             "error": self.error or None,
             "latency_s": round(self.seconds, 4),
+            "waited_s": round(self.waited_s, 4),
             "time_to_first_byte_s": None if self.first_byte_s is None else round(self.first_byte_s, 4),
             "finish_reason": self.rules.finish_reason(answer),
             "tokens": None if tokens is None else _counts(tokens),

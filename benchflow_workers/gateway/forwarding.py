@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from aiohttp import ClientError, ClientResponse, web
@@ -18,6 +19,7 @@ from benchflow_workers.gateway.dialects import RULES, dialect_of
 from benchflow_workers.gateway.grants import Grant, Grants
 from benchflow_workers.gateway.journal import Journal
 from benchflow_workers.gateway.outward import LARGE_BYTES, Outward
+from benchflow_workers.gateway.pacing import LimitedError, Pace, Pacer
 from benchflow_workers.gateway.prices import Prices
 
 __all__ = ["Forwarder"]
@@ -69,12 +71,14 @@ class Forwarder:
         grants: Tokens that are good.
         prices: What calls cost.
         journal: Records calls beside them.
+        pacer: Keeps calls to the fleet's limits.
     """
 
     providers: Outward
     grants: Grants
     prices: Prices
     journal: Journal
+    pacer: Pacer
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a call on, or say why not in the form its client reads."""
@@ -90,6 +94,11 @@ class Forwarder:
         except _RefusedError as refused:
             shape = rules or next(iter(RULES.values()))
             return _json(_STATUS_OF[refused.kind], shape.error(refused.kind, refused.text))
+        except LimitedError as limited:
+            shape = rules or next(iter(RULES.values()))
+            return _json(
+                429, shape.error("rate_limit_error", limited.text), {"Retry-After": str(ceil(limited.wait_s))}
+            )
 
     def _grant(self, request: web.Request) -> Grant:
         grant = self.grants.find(_token(request))
@@ -112,16 +121,18 @@ class Forwarder:
         added = () if changed is None else ("usage",)
         call = Call(grant, rules, request.path, asked, request_bytes=len(body), added=added)
         sent = body if changed is None else json.dumps(changed).encode()
+        pace = self.pacer.pace(call)
         with grant.call():
             try:
-                return await self._forward(request, call, sent)
+                return await self._forward(request, call, sent, pace)
             finally:
                 # Counted at once, so that the next call knows; written beside.
                 self.journal.add(call, call.finish(self.prices))
+                pace.settle()
                 if _is_large(request):
                     await self.journal.written()
 
-    async def _forward(self, request: web.Request, call: Call, body: bytes) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, call: Call, body: bytes, pace: Pace) -> web.StreamResponse:
         target = call.grant.target
         url = target.urls[call.rules.name] + call.rules.below(request.path)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
@@ -130,10 +141,12 @@ class Forwarder:
             headers[name] = value
         query = {name: value for name, value in request.query.items() if name != "key"}
         while True:
+            await pace.turn()
             call.attempts += 1
             try:
                 async with self.providers.post(url, body, headers, query) as answer:
                     call.status = answer.status
+                    pace.answered(answer.status, _retry_after(answer))
                     if 300 <= answer.status < 400:
                         call.status, call.error = 502, f"sent elsewhere, to {answer.headers.get('location')}"
                         raise _RefusedError("api_error", f"The provider's address {url} {call.error}.")
@@ -242,5 +255,5 @@ def _models(grant: Grant) -> Mapping[str, object]:
     return {"object": "list", "data": [entry], "models": [entry], "has_more": False}
 
 
-def _json(status: int, body: Mapping[str, object]) -> web.Response:
-    return web.json_response(body, status=status)
+def _json(status: int, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response(body, status=status, headers=headers)

@@ -14,10 +14,12 @@ from typing import Final
 from aiohttp import web
 
 from benchflow_client.errors import WorkerError
+from benchflow_client.ledger.rates import Rates
 from benchflow_workers.gateway.forwarding import Forwarder
 from benchflow_workers.gateway.grants import Grant, Grants
 from benchflow_workers.gateway.journal import Journal
 from benchflow_workers.gateway.outward import outward
+from benchflow_workers.gateway.pacing import Pacer
 from benchflow_workers.gateway.prices import Prices
 
 __all__ = ["Gateway", "PublicPlace", "listen_publicly"]
@@ -74,11 +76,15 @@ class Gateway:
     Args:
         prices: What calls cost.
         public: Where it is reached from other hosts; None = not at all.
+        rates: How often the whole fleet may ask models; None = there are no limits.
     """
 
-    def __init__(self, prices: Prices, public: PublicPlace | None = None) -> None:
+    def __init__(
+        self, prices: Prices, public: PublicPlace | None = None, *, rates: Rates | None = None
+    ) -> None:
         self._prices = prices
         self._public = public
+        self._rates = rates
         self._grants = Grants()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -159,7 +165,8 @@ class Gateway:
     async def _serve(self, ready: threading.Event, problem: list[OSError]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with outward() as providers:
-            forwarder = Forwarder(providers, self._grants, self._prices, self._journal)
+            pacer = Pacer(self._rates)
+            forwarder = Forwarder(providers, self._grants, self._prices, self._journal, pacer)
             app = web.Application(client_max_size=REQUEST_LIMIT_BYTES)
             app.router.add_route("*", "/{path:.*}", forwarder.handle)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
@@ -177,3 +184,4 @@ class Gateway:
                 ready.set()
             finally:
                 await runner.cleanup()
+                await pacer.close()

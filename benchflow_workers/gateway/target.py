@@ -7,7 +7,23 @@ from dataclasses import dataclass, field
 
 from benchflow_client.catalog.providers import Dialect
 
-__all__ = ["Allowance", "Target"]
+__all__ = ["Account", "Allowance", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """For whom a provider counts calls, and in which of the fleet's limits they count.
+
+    Attributes:
+        name: Provider, variable of the key, and host: what waits together when the provider asks to. Empty =
+            calls are not limited.
+        buckets: Names of the limits.
+        limits_cached: Whether tokens from the provider's cache count.
+    """
+
+    name: str = ""
+    buckets: tuple[str, ...] = ()
+    limits_cached: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +35,14 @@ class Target:
         model: The model that may be asked for.
         urls: Dialect -> base URL, filled in.
         key: The provider's key; None = it needs none. Never leaves this process but to the provider.
+        account: For whom the provider counts.
     """
 
     provider: str
     model: str
     urls: Mapping[Dialect, str]
     key: str | None = field(repr=False)
+    account: Account = Account()
 
 
 @dataclass(frozen=True, slots=True)

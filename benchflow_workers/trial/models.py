@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
-from benchflow_client.catalog.providers import find_route
+from benchflow_client.catalog.providers import Dialect, Route, buckets_of, find_route
 from benchflow_client.errors import AgentError, UsageError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.job import JobSpec
-from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.gateway.target import Account, Allowance, Target
 from benchflow_workers.trial.variables import NOT_SET
 
 __all__ = ["allowance_of", "check_spoken", "target_of"]
@@ -33,14 +34,31 @@ def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, st
     except UsageError as error:
         raise AgentError("agent.not_runnable", error.message, hint=error.hint) from error
     provider = route.provider
-    key = next((variables[name] for name in provider.key_env if variables.get(name)), None)
+    held_by = next((name for name in provider.key_env if variables.get(name)), None)
+    key = None if held_by is None else variables[held_by]
     if key is None and provider.name != "custom":
         raise _missing(model, " or ".join(provider.key_env))
     try:
         urls = {dialect: route.url(dialect, variables) for dialect in provider.urls}
     except KeyError as error:
         raise _missing(model, str(error.args[0])) from error
-    return Target(provider.name, route.model, urls, key)
+    account = _account(route, model, urls, variable=_variable_of(key, held_by, environ))
+    return Target(provider.name, route.model, urls, key, account)
+
+
+def _account(route: Route, model: str, urls: Mapping[Dialect, str], *, variable: str | None) -> Account:
+    """Return for whom the provider counts: its key, by the name of its variable, never by its value."""
+    host = urlsplit(next(iter(urls.values()))).netloc.rpartition("@")[2]
+    buckets = buckets_of(model) if variable is None else (*buckets_of(model), f"key:{variable}")
+    words = (route.provider.name, variable, host)
+    return Account(" ".join(word for word in words if word), buckets, route.provider.limits_cached)
+
+
+def _variable_of(key: str | None, name: str | None, environ: Mapping[str, str]) -> str | None:
+    """Return the variable of this worker that holds a key; None = there is none, or the job brought it."""
+    if key is None or name is None or environ.get(name) == key:
+        return name
+    return min((other for other, value in environ.items() if value == key), default=None)
 
 
 def check_spoken(spec: AgentSpec, definition: AgentDefinition | None, target: Target | None) -> None:
