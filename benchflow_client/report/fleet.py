@@ -141,7 +141,6 @@ def limits_report(rows: Sequence[LimitRow], closed: Mapping[str, float]) -> Repo
     columns = (
         Column("bucket", shrink=1),
         Column("in flight", "right"),
-        Column("at most", "right"),
         Column("starts/s", "right"),
         Column("requests/min", "right"),
         Column("tokens/min", "right"),
@@ -149,8 +148,8 @@ def limits_report(rows: Sequence[LimitRow], closed: Mapping[str, float]) -> Repo
     cells = (
         (
             row.bucket,
-            NONE if row.in_flight is None else str(row.in_flight),
-            *map(_cap, (row.live, row.starts_per_s)),
+            _used_of(row.in_flight, row.live),
+            _cap(row.starts_per_s),
             _used_of(row.requests_last_min, row.requests_per_min),
             _used_of(row.tokens_last_min, row.tokens_per_min),
         )
@@ -183,7 +182,9 @@ def _cap(number: float | None) -> str:
 
 
 def _used_of(used: int | None, cap: float | None) -> str:
-    return _cap(cap) if used is None else f"{used:,} of {_cap(cap)}"
+    if used is None:
+        return _cap(cap)
+    return f"{used:,}" if cap is None else f"{used:,} of {_cap(cap)}"
 
 
 def _trial_cells(row: Mapping[str, Any], *, again: bool) -> Row:

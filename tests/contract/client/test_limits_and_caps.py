@@ -43,9 +43,9 @@ def test_limits_are_set_shown_and_cleared(bench: Bench, unlimited: Any) -> None:
     assert (none.code, none.err) == (0, "no limits · set one: bench limits set sandbox:docker --live 8\n")
     assert first.code == second.code == 0
     assert [line.split() for line in second.err.splitlines()] == [
-        ["bucket", "in", "flight", "at", "most", "starts/s", "requests/min", "tokens/min"],
-        ["model:openai/gpt-5", "0", "–", "0.5", "0", "of", "60", "0", "of", "1,000,000"],
-        ["sandbox:null", "0", "3", "–", "–", "–"],
+        ["bucket", "in", "flight", "starts/s", "requests/min", "tokens/min"],
+        ["model:openai/gpt-5", "0", "0.5", "0", "of", "60", "0", "of", "1,000,000"],
+        ["sandbox:null", "0", "of", "3", "–", "–", "–"],
     ]
     assert len(bench("limits", "list", "sandbox:null").err.splitlines()) == 2
     assert words(bench("limits", "list", "sandbox:docker").err).startswith("no limit for sandbox:docker ·")
@@ -74,7 +74,7 @@ def test_calls_of_the_last_minute_and_providers_that_asked_to_wait_are_shown(
 
     shown, record = bench("limits").err.splitlines(), json.loads(bench("limits", "--json").out)
 
-    assert shown[1].split() == ["key:OPENAI_API_KEY", "–", "–", "–", "1", "of", "60", "1,500", "of", "90,000"]
+    assert shown[1].split() == ["key:OPENAI_API_KEY", "–", "–", "1", "of", "60", "1,500", "of", "90,000"]
     assert words(shown[2]).startswith("closed openai OPENAI_API_KEY: calls wait ")
     assert (record[0]["in_flight"], record[0]["requests_last_min"], record[0]["tokens_last_min"]) == (
         None,
