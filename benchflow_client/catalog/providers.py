@@ -1,48 +1,41 @@
-"""The model providers that can be named, as data: where they are, what they speak, which variable holds the key."""
+"""From the name of a model and what is set to its provider."""
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import urlsplit
 
+from benchflow_client.catalog.provider_table import (
+    CUSTOM,
+    CUSTOM_KEY,
+    CUSTOM_PROTOCOL,
+    CUSTOM_URL,
+    PROVIDERS,
+    Provider,
+)
 from benchflow_client.errors import UsageError
 from benchflow_client.schema.dialect import DIALECTS, Dialect
 
-__all__ = ["DIALECTS", "PROVIDERS", "Dialect", "Provider", "Route", "buckets_of", "find_route"]
+__all__ = [
+    "CUSTOM_KEY",
+    "CUSTOM_PROTOCOL",
+    "CUSTOM_URL",
+    "DIALECTS",
+    "PROVIDERS",
+    "Dialect",
+    "Provider",
+    "Route",
+    "buckets_of",
+    "find_route",
+    "known_variables",
+]
 
-CUSTOM_URL: Final = "BENCHFLOW_PROVIDER_BASE_URL"
-CUSTOM_KEY: Final = "BENCHFLOW_PROVIDER_API_KEY"
-CUSTOM_PROTOCOL: Final = "BENCHFLOW_PROVIDER_PROTOCOL"
-"""Variables that send every model to one address of the user's own."""
-
-_VARIABLE = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """One provider.
-
-    Attributes:
-        name: Prefix of its models: `name/model`.
-        urls: Dialect -> base URL; `{NAME}` stands for a variable of the worker.
-        key_env: Variable of the worker that holds the key; the first that is set counts, empty = none needed.
-        families: Beginnings of model names that mean this provider without a prefix.
-        limits_cached: Whether tokens read from its cache count in its own limits.
-    """
-
-    name: str
-    urls: Mapping[Dialect, str]
-    key_env: tuple[str, ...]
-    families: tuple[str, ...] = ()
-    limits_cached: bool = True
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Return the variables its addresses need."""
-        return tuple(dict.fromkeys(name for url in self.urls.values() for name in _VARIABLE.findall(url)))
+_OWN: Final = frozenset({"vllm", CUSTOM.name})
+_AZURE_HOSTS: Final = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,93 +50,18 @@ class Route:
     provider: Provider
     model: str
 
-    def url(self, dialect: Dialect, variables: Mapping[str, str]) -> str:
-        """Return the base URL of a dialect with variables filled in; a missing one raises KeyError."""
-        return _VARIABLE.sub(lambda match: variables[match.group(1)], self.provider.urls[dialect]).rstrip("/")
 
+def known_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that say something: not those that are blank, and one more where another tells it.
 
-def _openai_like(name: str, url: str, *families: str, key: str = "") -> Provider:
-    key_env = key or f"{name.upper().replace('-', '_')}_API_KEY"
-    return Provider(name, {"openai-completions": url}, (key_env,), families)
-
-
-_OPENAI: Final = "https://api.openai.com/v1"
-_AZURE: Final = "https://{AZURE_RESOURCE}"
-
-PROVIDERS: Final[dict[str, Provider]] = {
-    provider.name: provider
-    for provider in (
-        Provider(
-            "openai",
-            {"openai-completions": _OPENAI, "openai-responses": _OPENAI},
-            ("OPENAI_API_KEY",),
-            ("gpt", "o1", "o3", "o4", "codex"),
-        ),
-        Provider(
-            "anthropic",
-            {"anthropic-messages": "https://api.anthropic.com"},
-            ("ANTHROPIC_API_KEY",),
-            ("claude", "haiku", "sonnet", "opus"),
-            # Its "Rate limits" page: cache reads do not count towards input tokens per minute for current models.
-            limits_cached=False,
-        ),
-        Provider(
-            "google",
-            {"gemini-generate": "https://generativelanguage.googleapis.com"},
-            ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-            ("gemini",),
-        ),
-        Provider(
-            "us-openai",
-            {
-                "openai-completions": "https://us.api.openai.com/v1",
-                "openai-responses": "https://us.api.openai.com/v1",
-            },
-            ("OPENAI_API_KEY",),
-        ),
-        Provider(
-            "azure-foundry-openai",
-            {
-                "openai-completions": f"{_AZURE}.openai.azure.com/openai/v1",
-                "openai-responses": f"{_AZURE}.openai.azure.com/openai/v1",
-            },
-            ("AZURE_API_KEY",),
-        ),
-        Provider(
-            "azure-foundry-anthropic",
-            {"anthropic-messages": f"{_AZURE}.services.ai.azure.com/anthropic"},
-            ("AZURE_API_KEY",),
-        ),
-        Provider(
-            "zai",
-            {
-                "openai-completions": "https://api.z.ai/api/paas/v4",
-                "anthropic-messages": "https://api.z.ai/api/anthropic",
-            },
-            ("ZAI_API_KEY",),
-        ),
-        _openai_like("zai-coding", "https://api.z.ai/api/coding/paas/v4", key="ZAI_API_KEY"),
-        _openai_like("github-models", "https://models.github.ai/inference", key="GITHUB_TOKEN"),
-        _openai_like("openrouter", "https://openrouter.ai/api/v1"),
-        _openai_like("litellm", "{LITELLM_BASE_URL}"),
-        _openai_like("kimi", "{KIMI_BASE_URL}", "kimi", "moonshot"),
-        _openai_like("minimax", "{MINIMAX_BASE_URL}", "minimax"),
-        _openai_like("qwen-dashscope", "{QWEN_BASE_URL}", "qwen", key="QWEN_API_KEY"),
-        _openai_like("glm", "{GLM_BASE_URL}", "glm"),
-        _openai_like("xiaomi", "{XIAOMI_BASE_URL}", "xiaomi", "mimo"),
-        _openai_like("hunyuan", "{HUNYUAN_BASE_URL}", "hunyuan"),
-        _openai_like("deepseek", "https://api.deepseek.com/v1", "deepseek"),
-    )
-}
-"""Providers by name."""
-
-CUSTOM: Final = Provider(
-    "custom",
-    {"openai-completions": f"{{{CUSTOM_URL}}}", "openai-responses": f"{{{CUSTOM_URL}}}"},
-    (CUSTOM_KEY,),
-    (),
-)
-"""An address of the user's own, which needs no key; `vllm/` is another word for it."""
+    `AZURE_API_ENDPOINT` tells `AZURE_RESOURCE`.
+    """
+    known = {name: value.strip() for name, value in environ.items() if value.strip()}
+    with suppress(ValueError):
+        host = urlsplit(known.get("AZURE_API_ENDPOINT", "")).hostname or ""
+        if host.endswith(_AZURE_HOSTS):
+            known.setdefault("AZURE_RESOURCE", host.partition(".")[0])
+    return known
 
 
 def find_route(model: str, variables: Mapping[str, str]) -> Route:
@@ -157,10 +75,10 @@ def find_route(model: str, variables: Mapping[str, str]) -> Route:
         UsageError: No provider is known for it.
     """
     prefix, separator, rest = model.partition("/")
-    if variables.get(CUSTOM_URL):
-        known = prefix in PROVIDERS or prefix in {"vllm", "custom"}
-        return Route(_custom(variables), rest if separator and known else model)
-    if separator and prefix in PROVIDERS:
+    has_prefix = bool(separator) and (prefix in PROVIDERS or prefix in _OWN)
+    if variables.get(CUSTOM_URL) or (has_prefix and prefix in _OWN):
+        return Route(_custom(variables), rest if has_prefix else model)
+    if has_prefix:
         return Route(PROVIDERS[prefix], rest)
     if (by_family := _provider_of_family(model)) is not None:
         return Route(by_family, model)
@@ -203,7 +121,7 @@ def _custom(variables: Mapping[str, str]) -> Provider:
     chosen = [dialect for dialect in DIALECTS if dialect == protocol]
     if not chosen:
         raise UsageError(f"{CUSTOM_PROTOCOL} is {protocol!r}.", hint=f"It is one of: {', '.join(DIALECTS)}.")
-    return replace(CUSTOM, urls={chosen[0]: f"{{{CUSTOM_URL}}}"})
+    return replace(CUSTOM, urls={chosen[0]: CUSTOM.urls["openai-completions"]})
 
 
 def _is_of(model: str, family: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from benchflow_client.catalog.providers import Dialect, Route, buckets_of, find_route
+from benchflow_client.catalog.provider_table import CUSTOM, Provider
+from benchflow_client.catalog.providers import Dialect, Route, buckets_of, find_route, known_variables
 from benchflow_client.errors import AgentError, UsageError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.agent_definition import AgentDefinition
@@ -24,26 +25,46 @@ def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, st
         agent_env: Resolved variables of the agent; they count before the worker's.
         environ: This worker's variables.
 
+    Guarantees: a key of the worker goes only to an address that is not the agent's.
+
     Raises:
         AgentError: `agent.not_runnable`: no provider is known for it. `agent.env_missing`: its key
             or address is not set on this worker.
     """
-    variables = {**environ, **agent_env}
+    own = known_variables(agent_env)
+    variables = {**known_variables({**environ, **dict.fromkeys(agent_env, "")}), **own}
     try:
         route = find_route(model, variables)
     except UsageError as error:
         raise AgentError("agent.not_runnable", error.message, hint=error.hint) from error
     provider = route.provider
-    held_by = next((name for name in provider.key_env if variables.get(name)), None)
-    key = None if held_by is None else variables[held_by]
-    if key is None and provider.name != "custom":
-        raise _missing(model, " or ".join(provider.key_env))
     try:
-        urls = {dialect: route.url(dialect, variables) for dialect in provider.urls}
+        urls = {dialect: provider.url(dialect, variables) for dialect in provider.urls}
     except KeyError as error:
         raise _missing(model, str(error.args[0])) from error
-    account = _account(route, model, urls, variable=_variable_of(key, held_by, environ))
+    held_by = _key_name(model, provider, own, variables)
+    key = None if held_by is None else variables[held_by]
+    account = _account(route, model, urls, variable=_variable_of(key, held_by, known_variables(environ)))
     return Target(provider.name, route.model, urls, key, account)
+
+
+def _key_name(
+    model: str, provider: Provider, own: Mapping[str, str], variables: Mapping[str, str]
+) -> str | None:
+    """Return the variable that holds the provider's key; None = it needs none."""
+    address = next((name for name in provider.variables if name in own), None)
+    given = variables if address is None else own
+    held_by = next((name for name in provider.key_env if name in given), None)
+    if held_by is None and address is not None and (kept := set(provider.key_env) & variables.keys()):
+        name = min(kept)
+        raise AgentError(
+            "agent.env_missing",
+            f"Model {model!r} is at an address of the agent's ({address}), where this worker's {name} does not go.",
+            hint=f"Give the agent the key that is meant for it: --agent-env {name}, or --agent-env {name}= for none.",
+        )
+    if held_by is None and provider.name != CUSTOM.name:
+        raise _missing(model, " or ".join(provider.key_env))
+    return held_by
 
 
 def _account(route: Route, model: str, urls: Mapping[Dialect, str], *, variable: str | None) -> Account:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchflow_client.catalog.providers import PROVIDERS, find_route
+from benchflow_client.catalog.providers import PROVIDERS, find_route, known_variables
 from benchflow_client.errors import UsageError
 
 OWN = {"BENCHFLOW_PROVIDER_BASE_URL": "http://10.0.0.1:8000/v1/"}
@@ -23,6 +23,10 @@ OWN = {"BENCHFLOW_PROVIDER_BASE_URL": "http://10.0.0.1:8000/v1/"}
         ("deepseek-chat", "deepseek", "deepseek-chat"),
         ("qwen3-max", "qwen-dashscope", "qwen3-max"),
         ("Kimi-k2", "kimi", "Kimi-k2"),
+        ("doubao-seed-2-lite-250828", "doubao-seed-2-lite", "doubao-seed-2-lite-250828"),
+        ("doubao-seed-2-pro", "doubao-seed-2-pro", "doubao-seed-2-pro"),
+        ("vllm/qwen3", "custom", "qwen3"),
+        ("vllm/org/large", "custom", "org/large"),
     ],
 )
 def test_a_model_is_found_by_prefix_or_family(model: str, provider: str, name: str) -> None:
@@ -53,7 +57,7 @@ def test_an_address_of_the_users_own_takes_every_model(model: str, name: str) ->
     route = find_route(model, OWN)
 
     assert (route.provider.name, route.model) == ("custom", name)
-    assert route.url("openai-completions", OWN) == "http://10.0.0.1:8000/v1"
+    assert route.provider.url("openai-completions", OWN) == "http://10.0.0.1:8000/v1"
 
 
 def test_an_address_of_the_users_own_may_speak_another_dialect() -> None:
@@ -65,14 +69,69 @@ def test_an_address_of_the_users_own_may_speak_another_dialect() -> None:
 
 
 def test_addresses_take_their_variables() -> None:
-    route = find_route("azure-foundry-openai/gpt-5", {})
+    provider = find_route("azure-foundry-openai/gpt-5", {}).provider
 
-    assert route.provider.variables == ("AZURE_RESOURCE",)
+    assert provider.variables == ("AZURE_RESOURCE",)
     assert (
-        route.url("openai-responses", {"AZURE_RESOURCE": "mine"}) == "https://mine.openai.azure.com/openai/v1"
+        provider.url("openai-responses", {"AZURE_RESOURCE": "mine"})
+        == "https://mine.openai.azure.com/openai/v1"
     )
     with pytest.raises(KeyError):
-        route.url("openai-responses", {})
+        provider.url("openai-responses", {})
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable", "default"),
+    [
+        ("openai", "OPENAI_BASE_URL", "https://api.openai.com/v1"),
+        ("deepseek", "DEEPSEEK_BASE_URL", "https://api.deepseek.com/v1"),
+        ("openrouter", "OPENROUTER_BASE_URL", "https://openrouter.ai/api/v1"),
+    ],
+)
+def test_known_addresses_may_be_others(provider: str, variable: str, default: str) -> None:
+    entry = PROVIDERS[provider]
+
+    assert entry.url("openai-completions", {}) == default
+    assert entry.url("openai-completions", {variable: "http://10.0.0.1/v1/"}) == "http://10.0.0.1/v1"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "resource"),
+    [
+        ("https://mine.openai.azure.com/", "mine"),
+        ("https://mine.services.ai.azure.com/api/projects/p", "mine"),
+        ("https://mine.cognitiveservices.azure.com", "mine"),
+        ("https://mine.openai.azure.com.example.org", None),
+        ("mine", None),
+        ("https://[", None),
+    ],
+)
+def test_an_azure_endpoint_tells_its_resource(endpoint: str, resource: str | None) -> None:
+    assert known_variables({"AZURE_API_ENDPOINT": endpoint}).get("AZURE_RESOURCE") == resource
+
+
+def test_a_resource_that_is_named_counts_and_blank_values_do_not() -> None:
+    given = {
+        "AZURE_RESOURCE": " named ",
+        "AZURE_API_ENDPOINT": "https://mine.openai.azure.com",
+        "ZAI_API_KEY": " ",
+        "X": "",
+    }
+
+    known = known_variables(given)
+
+    assert known["AZURE_RESOURCE"] == "named"
+    assert not {"ZAI_API_KEY", "X"} & known.keys()
+
+
+def test_a_coding_plan_speaks_three_dialects() -> None:
+    urls = {dialect: PROVIDERS["zai-coding"].url(dialect, {}) for dialect in PROVIDERS["zai-coding"].urls}
+
+    assert urls == {
+        "openai-completions": "https://api.z.ai/api/coding/paas/v4",
+        "openai-responses": "https://api.z.ai/api/coding/paas/v4",
+        "anthropic-messages": "https://api.z.ai/api/anthropic",
+    }
 
 
 def test_every_provider_has_addresses_and_a_key() -> None:
