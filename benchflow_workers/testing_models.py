@@ -7,12 +7,13 @@ with a call of that tool, once; to everything else with text::
         ...  # BENCHFLOW_PROVIDER_BASE_URL=server.url
     assert server.asked[0].key == "the-key"
 
-`Script` says what goes wrong: slow answers, errors first, streams that are cut, usage that is not told.
+`Script` says what goes wrong: slow answers, errors first, streams that are cut, usage that is not told or not true.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -29,6 +30,10 @@ _SHELLS: Final = (
     "bash", "Bash", "shell", "exec_command", "run_shell_command", "local_shell", "shell_command", "execute",
 )  # fmt: skip
 
+_PROMPT_IDS: Final = list(range(1, 101))
+_ANSWER_IDS: Final = list(range(201, 208))
+_PARTS: Final = (slice(0, 3), slice(3, None))  # of an answer's tokens, in the events of a stream
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -42,6 +47,10 @@ class Script:
         delay_s: Seconds before each answer.
         is_cut: Streams end in the middle.
         tells_usage: Answers tell their tokens: 100 in, 10 of them cached, 7 out.
+        wrong_usage: What stands in the place of each of these numbers; None = they are right.
+        tells_tokens: A chat completion tells log probabilities and, as vLLM does, ids of tokens where it is
+            asked with `logprobs` and `return_token_ids`: 1 to 100 of the prompt, 201 to 207 of the answer.
+        unknown: Keys of a body that are answered with 400.
     """
 
     command: str = ""
@@ -51,6 +60,9 @@ class Script:
     delay_s: float = 0.0
     is_cut: bool = False
     tells_usage: bool = True
+    wrong_usage: Any = None
+    tells_tokens: bool = True
+    unknown: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,8 @@ class ScriptedModels:
             await asyncio.sleep(self.script.delay_s)
         if len(self.asked) <= len(self.script.statuses):
             return self._error(self.script.statuses[len(self.asked) - 1])
+        if any(key in body for key in self.script.unknown):
+            return self._error(400)
         made = _answer(request.path, body, self.script)
         if made is None:
             return web.json_response({"error": {"message": "no such path"}}, status=404)
@@ -179,12 +193,12 @@ def _chat(body: Mapping[str, Any], script: Script) -> _Made:
         call = {"index": 0, "id": "call_1", "type": "function", "function": function}
         message = {"role": "assistant", "content": None, "tool_calls": [call]}
     reason = "stop" if tool is None else "tool_calls"
-    usage = {
+    usage = _usage(script, {
         "prompt_tokens": 100,
         "completion_tokens": 7,
         "total_tokens": 107,
         "prompt_tokens_details": {"cached_tokens": 10},
-    }
+    })  # fmt: skip
     base = {"id": "chat-1", "created": 1, "model": body.get("model")}
     choice = {"index": 0, "message": message, "finish_reason": reason}
     whole = {**base, "object": "chat.completion", "choices": [choice]}
@@ -197,7 +211,41 @@ def _chat(body: Mapping[str, Any], script: Script) -> _Made:
         whole["usage"] = usage
         if (body.get("stream_options") or {}).get("include_usage"):
             events.append({**part, "choices": [], "usage": usage})
+    if script.tells_tokens:
+        _tell_tokens(body, whole, events)
     return _Made(whole, events, body.get("stream") is True, has_done=True)
+
+
+def _tell_tokens(body: Mapping[str, Any], whole: dict[str, Any], events: Sequence[dict[str, Any]]) -> None:
+    """Add what is asked for of tokens: all of it to a plain answer, in two parts to a stream."""
+    (choice,) = whole["choices"]
+    message = choice["message"]
+    text = message["content"] or message["tool_calls"][0]["function"]["arguments"]
+    ends = [len(text) * number // len(_ANSWER_IDS) for number in range(len(_ANSWER_IDS) + 1)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(ends)]
+    content = [
+        {"token": piece, "logprob": -0.125 * number, "bytes": list(piece.encode()), "top_logprobs": []}
+        for number, piece in enumerate(pieces)
+    ]
+    parts = [
+        (choice, slice(None)),
+        *((event["choices"][0], cut) for event, cut in zip(events, _PARTS, strict=False)),
+    ]
+    for part, cut in parts:
+        if body.get("logprobs") is True:
+            part["logprobs"] = {"content": content[cut]}
+        if body.get("return_token_ids") is True:
+            part["token_ids"] = _ANSWER_IDS[cut]
+    if body.get("return_token_ids") is True:
+        whole["prompt_token_ids"] = events[0]["prompt_token_ids"] = _PROMPT_IDS
+
+
+def _usage(script: Script, usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an answer tells of its tokens: true numbers, or what the script has in their place."""
+    wrong = script.wrong_usage
+    if wrong is None:
+        return dict(usage)
+    return {key: _usage(script, value) if isinstance(value, dict) else wrong for key, value in usage.items()}
 
 
 def _responses(body: Mapping[str, Any], script: Script) -> _Made:
@@ -218,10 +266,10 @@ def _responses(body: Mapping[str, Any], script: Script) -> _Made:
             "type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool,
             "arguments": json.dumps(name), "status": "completed",
         }  # fmt: skip
-    usage = {
+    usage = _usage(script, {
         "input_tokens": 100, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 7,
         "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 107,
-    }  # fmt: skip
+    })  # fmt: skip
     whole = {
         "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": body.get("model"),
         "output": [item], "usage": usage if script.tells_usage else None, "tools": [], "parallel_tool_calls": False,
@@ -250,12 +298,12 @@ def _messages(body: Mapping[str, Any], script: Script) -> _Made:
         block = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": arguments}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
     reason = "end_turn" if tool is None else "tool_use"
-    usage = {
+    usage = _usage(script, {
         "input_tokens": 90,
         "output_tokens": 7,
         "cache_read_input_tokens": 10,
         "cache_creation_input_tokens": 0,
-    }
+    })  # fmt: skip
     whole = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": body.get("model"), "content": [block],
         "stop_reason": reason, "stop_sequence": None, "usage": usage if script.tells_usage else {},
@@ -286,12 +334,12 @@ def _generate(path: str, body: Mapping[str, Any], script: Script) -> _Made:
     if tool is not None:
         part = {"functionCall": {"name": tool, "args": _arguments(tool, script)}}
     candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
-    usage = {
+    usage = _usage(script, {
         "promptTokenCount": 100,
         "candidatesTokenCount": 7,
         "totalTokenCount": 107,
         "cachedContentTokenCount": 10,
-    }
+    })  # fmt: skip
     whole: dict[str, Any] = {
         "candidates": [candidate],
         "modelVersion": path.rpartition("/")[2].partition(":")[0],

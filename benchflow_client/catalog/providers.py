@@ -34,7 +34,7 @@ __all__ = [
     "known_variables",
 ]
 
-_OWN: Final = frozenset({"vllm", CUSTOM.name})
+_OWN: Final = frozenset({"vllm", "sglang", CUSTOM.name})
 _AZURE_HOSTS: Final = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 
 

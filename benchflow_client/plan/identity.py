@@ -68,6 +68,7 @@ YOUNGER: Mapping[str, Any] = {
     "separate_verifier": False,
     "separate_verifier_include": [],
     "loop": SINGLE_SHOT,
+    "capture_tokens": "off",
 }
 """Settings that came after the first keys, with the value that is as if they were not there."""
 

@@ -226,6 +226,7 @@ def _plan(job: Plan, ask: RegradeRequest, tasks: _Tasks, able: list[PlannedTrial
         "tasks": ask.tasks or job.spec.tasks,
         "concurrency": ask.concurrency,
         "freeze_workspace": False,
+        "capture_tokens": "off",
         "job_name": name,
     }
     return Plan(

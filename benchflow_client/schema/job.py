@@ -17,6 +17,9 @@ from benchflow_client.schema.separate import check_carried
 SandboxKind = Literal["auto", "docker", "local", "null"]
 """Where rollouts run; `auto` = docker where a daemon answers, else local; `null` runs nothing."""
 
+TokenCapture = Literal["off", "auto", "on"]
+"""Whose token ids and log probabilities are asked for: nobody's, those of servers of one's own, everybody's."""
+
 
 class JobSpec(Record):
     """One submitted job.
@@ -146,6 +149,11 @@ class JobSpec(Record):
     freeze_workspace: bool = Field(
         default=False,
         description="Keep each workspace as the agent left it, for `bench regrade`; at most 20 GiB a trial.",
+    )
+    capture_tokens: TokenCapture = Field(
+        default="off",
+        description="Record token ids and log probabilities of answers: auto = where the model is at a server of your own, "
+        "on = also log probabilities of other providers of chat completions.",
     )
     separate_verifier: bool = Field(
         default=False,

@@ -14,6 +14,9 @@ from benchflow_client.store.documents import json_lines, plain_json
 from benchflow_workers.gateway.dialect import DialectRules, Document, Tokens
 from benchflow_workers.gateway.grants import RECORDED_BYTES, Grant
 from benchflow_workers.gateway.prices import Cost, Prices
+from benchflow_workers.gateway.target import Capture
+from benchflow_workers.gateway.token_capture import token_capture
+from benchflow_workers.gateway.wording import CAPTURED_DIALECT
 
 __all__ = ["Call", "read_answer", "read_object"]
 
@@ -35,6 +38,8 @@ class Call:
         path: Path that was asked for.
         request: Body as the agent sent it.
         request_bytes: Its size.
+        added: What the provider was asked beside it.
+        capture: What of the answer's tokens it was asked.
         attempts: How often the provider was asked.
         status: What the agent was answered with.
         error: Why it did not end well; empty = it did.
@@ -48,6 +53,7 @@ class Call:
     request: Document
     request_bytes: int = 0
     added: tuple[str, ...] = ()
+    capture: Capture = Capture.NOTHING
     attempts: int = 0
     status: int = 0
     error: str = ""
@@ -68,6 +74,11 @@ class Call:
             self.first_byte_s = time.monotonic() - self.started
         self._answer_bytes += len(part)
         self._answer += part[: max(0, ANSWER_LIMIT_BYTES - len(self._answer))]
+
+    def note_capture(self) -> None:
+        """Note, for the next calls, that a server answers only when it is asked for less."""
+        if self.status < 400 and self.rules.name == CAPTURED_DIALECT:
+            self.grant.capture = self.capture
 
     def finish(self, prices: Prices) -> list[Mapping[str, Any]]:
         """Count the call and return the answer's documents."""
@@ -121,6 +132,7 @@ class Call:
             "cost_usd": self._cost.usd,
             "price_source": self._cost.source or None,
             "added": list(self.added),
+            "token_capture": self._token_capture(whole),
             "request": self.request,
             "request_bytes": self.request_bytes,
             "response": whole if answer else bytes(self._answer[:2000]).decode("utf-8", "replace"),
@@ -130,12 +142,21 @@ class Call:
         self.grant.recorded_bytes += len(line)
         return line
 
+    def _token_capture(self, answer: Any) -> dict[str, Any] | None:
+        return token_capture(
+            answer,
+            wanted=self.grant.target.capture,
+            asked=self.capture,
+            is_supported=self.rules.name == CAPTURED_DIALECT,
+            is_failed=bool(self.error) or self.status >= 400,
+        )
+
     def _masked(self, record: Mapping[str, Any]) -> bytes:
         """Return a record as a line without secrets; without its bodies where they find no room.
 
         The line is masked as one: a body of a hundred thousand strings would take hours string by string.
         """
-        numbers = {**record, "request": None, "response": None}
+        numbers = {**record, "request": None, "response": None, "token_capture": None}
         if self.grant.recorded_bytes + self.request_bytes + self._answer_bytes > RECORDED_BYTES:
             return json_lines([self.grant.redactor.value(plain_json(numbers))])
         line = json_lines([record])

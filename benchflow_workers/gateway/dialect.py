@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from benchflow_client.catalog.providers import Dialect
 
-__all__ = ["DialectRules", "Document", "NamesModelInBody", "Tokens", "count"]
+__all__ = ["DialectRules", "Document", "NamesModelInBody", "Tokens", "count", "told_tokens"]
 
 _MOST_TOKENS: Final = 10**12  # of one call: a larger number would spoil every sum
 
@@ -105,8 +105,40 @@ class DialectRules(Protocol):
 
 def count(value: Any) -> int:
     """Return a number of tokens; what is none, or cannot be true, counts as 0."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
-    return value if is_count else 0
+    return value if _is_count(value) else 0
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+
+
+def told_tokens(
+    *,
+    input: Sequence[Any],
+    output: Sequence[Any],
+    cache_read: Any = None,
+    cache_write: Any = None,
+    reasoning: Any = None,
+) -> Tokens | None:
+    """Return the tokens of numbers that a provider told; None = it told none, or one that cannot be true.
+
+    Args:
+        input: What adds up to the tokens of the request; None = not told.
+        output: The same of the answer.
+        cache_read: See `Tokens`, as the next two.
+        cache_write: Of these a wrong one counts as 0.
+        reasoning: It is only told apart.
+    """
+    told = [value for value in (*input, *output) if value is not None]
+    if not told or not all(map(_is_count, told)):
+        return None
+    return Tokens(
+        input=sum(map(count, input)),
+        output=sum(map(count, output)),
+        cache_read=count(cache_read),
+        cache_write=count(cache_write),
+        reasoning=count(reasoning),
+    )
 
 
 class NamesModelInBody:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchflow_client.catalog.providers import Dialect
-from benchflow_workers.gateway.dialect import Document, Tokens, count
+from benchflow_workers.gateway.dialect import Document, Tokens, count, told_tokens
 from benchflow_workers.gateway.dialect_openai import OpenAi
+from benchflow_workers.gateway.token_capture import merge_tokens
 
 __all__ = ["ChatCompletions"]
 
@@ -35,7 +36,7 @@ class ChatCompletions(OpenAi):
     def tokens(self, answer: Sequence[Document]) -> Tokens | None:
         """Return the last `usage`."""
         found = [item["usage"] for item in answer if item.get("usage") and isinstance(item["usage"], Mapping)]
-        return openai_tokens(found[-1]) if found else None
+        return _told(found[-1]) if found else None
 
     def finish_reason(self, answer: Sequence[Document]) -> str | None:
         """Return the first choice's."""
@@ -49,9 +50,12 @@ class ChatCompletions(OpenAi):
         return next((str(item["model"]) for item in answer if item.get("model")), None)
 
     def message(self, answer: Sequence[Document]) -> Any:
-        """Return the choices with their deltas put together."""
+        """Return the choices with their deltas put together, and the ids of the prompt's tokens where they are told."""
         choices: dict[int, dict[str, Any]] = {}
+        prompt: dict[str, Any] = {}
         for item in answer:
+            if item.get("prompt_token_ids"):
+                prompt["prompt_token_ids"] = item["prompt_token_ids"]
             for choice in _choices(item):
                 index = count(choice.get("index"))
                 made = choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
@@ -59,17 +63,17 @@ class ChatCompletions(OpenAi):
                 delta = choice.get("delta")
                 if isinstance(delta, Mapping):
                     _merge(made["message"], delta)
-        return {"choices": [choices[index] for index in sorted(choices)]}
+                merge_tokens(made, choice)
+        return {**prompt, "choices": [choices[index] for index in sorted(choices)]}
 
 
-def openai_tokens(usage: Mapping[str, Any]) -> Tokens:
-    """Return the tokens of a chat completion's usage."""
+def _told(usage: Mapping[str, Any]) -> Tokens | None:
     prompt, answer = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    return Tokens(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        cache_read=count(prompt.get("cached_tokens")) if isinstance(prompt, Mapping) else 0,
-        reasoning=count(answer.get("reasoning_tokens")) if isinstance(answer, Mapping) else 0,
+    return told_tokens(
+        input=[usage.get("prompt_tokens")],
+        output=[usage.get("completion_tokens")],
+        cache_read=prompt.get("cached_tokens") if isinstance(prompt, Mapping) else None,
+        reasoning=answer.get("reasoning_tokens") if isinstance(answer, Mapping) else None,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from benchflow_client.catalog.providers import Dialect
-from benchflow_workers.gateway.dialect import Document, Tokens, count
+from benchflow_workers.gateway.dialect import Document, Tokens, told_tokens
 
 __all__ = ["GenerateContent"]
 
@@ -71,11 +71,11 @@ class GenerateContent:
         if not found:
             return None
         usage = found[-1]
-        thoughts = count(usage.get("thoughtsTokenCount"))
-        return Tokens(
-            input=count(usage.get("promptTokenCount")) + count(usage.get("toolUsePromptTokenCount")),
-            output=count(usage.get("candidatesTokenCount")) + thoughts,
-            cache_read=count(usage.get("cachedContentTokenCount")),
+        thoughts = usage.get("thoughtsTokenCount")
+        return told_tokens(
+            input=[usage.get("promptTokenCount"), usage.get("toolUsePromptTokenCount")],
+            output=[usage.get("candidatesTokenCount"), thoughts],
+            cache_read=usage.get("cachedContentTokenCount"),
             reasoning=thoughts,
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from benchflow_client.catalog.providers import Dialect
-from benchflow_workers.gateway.dialect import Document, NamesModelInBody, Tokens, count
+from benchflow_workers.gateway.dialect import Document, NamesModelInBody, Tokens, count, told_tokens
 
 __all__ = ["Messages"]
 
@@ -55,11 +55,10 @@ class Messages(NamesModelInBody):
                     usage |= {key: value for key, value in found.items() if value is not None}
         if not usage:
             return None
-        read = count(usage.get("cache_read_input_tokens"))
-        written = count(usage.get("cache_creation_input_tokens"))
-        return Tokens(
-            input=count(usage.get("input_tokens")) + read + written,
-            output=count(usage.get("output_tokens")),
+        read, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+        return told_tokens(
+            input=[usage.get("input_tokens"), read, written],
+            output=[usage.get("output_tokens")],
             cache_read=read,
             cache_write=written,
         )

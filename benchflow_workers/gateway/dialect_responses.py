@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchflow_client.catalog.providers import Dialect
-from benchflow_workers.gateway.dialect import Document, Tokens, count
+from benchflow_workers.gateway.dialect import Document, Tokens, told_tokens
 from benchflow_workers.gateway.dialect_openai import OpenAi
 
 __all__ = ["Responses"]
@@ -35,11 +35,11 @@ class Responses(OpenAi):
         if not usage or not isinstance(usage, Mapping):
             return None
         given, made = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-        return Tokens(
-            input=count(usage.get("input_tokens")),
-            output=count(usage.get("output_tokens")),
-            cache_read=count(given.get("cached_tokens")) if isinstance(given, Mapping) else 0,
-            reasoning=count(made.get("reasoning_tokens")) if isinstance(made, Mapping) else 0,
+        return told_tokens(
+            input=[usage.get("input_tokens")],
+            output=[usage.get("output_tokens")],
+            cache_read=given.get("cached_tokens") if isinstance(given, Mapping) else None,
+            reasoning=made.get("reasoning_tokens") if isinstance(made, Mapping) else None,
         )
 
     def finish_reason(self, answer: Sequence[Document]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
@@ -21,6 +20,7 @@ from benchflow_workers.gateway.journal import Journal
 from benchflow_workers.gateway.outward import LARGE_BYTES, Outward
 from benchflow_workers.gateway.pacing import LimitedError, Pace, Pacer
 from benchflow_workers.gateway.prices import Prices
+from benchflow_workers.gateway.wording import wordings
 
 __all__ = ["Forwarder"]
 
@@ -30,6 +30,9 @@ LONGEST_WAIT_S: Final = 60.0
 
 _BASE_WAIT_S: Final = 1.0
 _RETRIED: Final = frozenset({429, 500, 502, 503, 504, 529})
+_NOT_UNDERSTOOD: Final = frozenset({400, 422})
+"""What a server says to a call that asks for something it does not know."""
+
 _NOT_SENT: Final = frozenset({
     "host", "content-length", "connection", "transfer-encoding", "accept-encoding", "authorization", "x-api-key",
     "x-goog-api-key", "api-key", "cookie", "proxy-authorization", "keep-alive", "te", "upgrade",
@@ -117,14 +120,11 @@ class Forwarder:
                 "not_found_error", f"Provider {grant.target.provider} speaks {spoken}, not {rules.name}."
             )
         body, asked = await _asked(request, grant, rules)
-        changed = rules.prepared(asked)
-        added = () if changed is None else ("usage",)
-        call = Call(grant, rules, request.path, asked, request_bytes=len(body), added=added)
-        sent = body if changed is None else json.dumps(changed).encode()
+        call = Call(grant, rules, request.path, asked, request_bytes=len(body))
         pace = self.pacer.pace(call)
         with grant.call():
             try:
-                return await self._forward(request, call, sent, pace)
+                return await self._forward(request, call, body, pace)
             finally:
                 # Counted at once, so that the next call knows; written beside.
                 self.journal.add(call, call.finish(self.prices))
@@ -133,25 +133,27 @@ class Forwarder:
                     await self.journal.written()
 
     async def _forward(self, request: web.Request, call: Call, body: bytes, pace: Pace) -> web.StreamResponse:
-        target = call.grant.target
-        url = target.urls[call.rules.name] + call.rules.below(request.path)
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
-        if target.key is not None:
-            name, value = call.rules.key_header(target.key)
-            headers[name] = value
+        url = call.grant.target.urls[call.rules.name] + call.rules.below(request.path)
+        headers = _headers(request, call)
         query = {name: value for name, value in request.query.items() if name != "key"}
+        ways = list(wordings(call.rules, call.request, call.grant.capture))
         while True:
             await pace.turn()
             call.attempts += 1
+            call.added, call.capture = ways[0].added, ways[0].capture
             try:
-                async with self.providers.post(url, body, headers, query) as answer:
+                async with self.providers.post(url, ways[0].body(body), headers, query) as answer:
                     call.status = answer.status
                     pace.answered(answer.status, _retry_after(answer))
                     if 300 <= answer.status < 400:
                         call.status, call.error = 502, f"sent elsewhere, to {answer.headers.get('location')}"
                         raise _RefusedError("api_error", f"The provider's address {url} {call.error}.")
+                    if answer.status in _NOT_UNDERSTOOD and len(ways) > 1:
+                        ways = ways[1:]
+                        continue
                     wait_s = _wait(answer, call.attempts)
                     if wait_s is None:
+                        call.note_capture()
                         return await _pass_on(request, call, answer)
             except (ClientError, TimeoutError) as error:
                 call.status, wait_s = 502, _backoff(call.attempts)
@@ -159,6 +161,13 @@ class Forwarder:
                     call.error = f"{type(error).__name__}: {error}"
                     raise _RefusedError("api_error", f"The provider cannot be reached: {error}.") from error
             await asyncio.sleep(wait_s)
+
+
+def _headers(request: web.Request, call: Call) -> dict[str, str]:
+    """Return the agent's headers with the provider's key in the place of the token."""
+    headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
+    key = call.grant.target.key
+    return headers if key is None else headers | dict([call.rules.key_header(key)])
 
 
 async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tuple[bytes, Document]:

@@ -16,7 +16,7 @@ from benchflow_client.schema.trial import AgentUsage
 from benchflow_workers.gateway.dialect import Tokens
 from benchflow_workers.gateway.prices import Cost
 from benchflow_workers.gateway.purse import Purse
-from benchflow_workers.gateway.target import Target
+from benchflow_workers.gateway.target import Capture, Target
 
 __all__ = ["Grant", "Grants", "Masks"]
 
@@ -57,6 +57,7 @@ class Grant:
         redactor: Masks secrets before anything is written.
         slots: One for each call under way.
         large_slots: One more for each with a large body, until it is recorded.
+        capture: What is asked beside what the agent asks; less once a server refused it.
         recorded_bytes: How much is recorded; counted by the one thread that writes.
     """
 
@@ -67,6 +68,7 @@ class Grant:
     token: str = field(default_factory=lambda: TOKEN_PREFIX + secrets.token_urlsafe(24), repr=False)
     slots: asyncio.Semaphore = field(init=False, repr=False)
     large_slots: asyncio.Semaphore = field(init=False, repr=False)
+    capture: Capture = field(init=False)
     recorded_bytes: int = 0
     _lock: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _under_way: int = 0
@@ -82,6 +84,7 @@ class Grant:
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(CAPPED_AT_ONCE if self.purse.is_capped else CALLS_AT_ONCE)
         self.large_slots = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.capture = self.target.capture
 
     @contextmanager
     def call(self) -> Generator[None, None, None]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from benchflow_client.catalog.providers import Dialect
 
-__all__ = ["Account", "Allowance", "Target"]
+__all__ = ["Account", "Allowance", "Capture", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,14 @@ class Account:
     limits_cached: bool = True
 
 
+class Capture(IntEnum):
+    """What is asked of a model beside what the agent asks; each asks what those before it do."""
+
+    NOTHING = 0
+    LOGPROBS = 1  # the log probability of each token of an answer
+    TOKENS = 2  # the ids of those tokens, and of the prompt's
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where calls go.
@@ -36,6 +45,7 @@ class Target:
         urls: Dialect -> base URL, filled in.
         key: The provider's key; None = it needs none. Never leaves this process but to the provider.
         account: For whom the provider counts.
+        capture: What is asked for beside what the agent asks.
     """
 
     provider: str
@@ -43,6 +53,7 @@ class Target:
     urls: Mapping[Dialect, str]
     key: str | None = field(repr=False)
     account: Account = Account()
+    capture: Capture = Capture.NOTHING
 
 
 @dataclass(frozen=True, slots=True)

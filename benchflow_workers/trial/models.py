@@ -11,10 +11,10 @@ from benchflow_client.errors import AgentError, UsageError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.job import JobSpec
-from benchflow_workers.gateway.target import Account, Allowance, Target
+from benchflow_workers.gateway.target import Account, Allowance, Capture, Target
 from benchflow_workers.trial.variables import NOT_SET
 
-__all__ = ["allowance_of", "check_spoken", "target_of"]
+__all__ = ["allowance_of", "capture_of", "check_spoken", "target_of"]
 
 
 def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, str]) -> Target:
@@ -110,6 +110,13 @@ def check_spoken(spec: AgentSpec, definition: AgentDefinition | None, target: Ta
 def allowance_of(spec: JobSpec) -> Allowance:
     """Return what one turn may use: what is reserved for a trial, where the job says it."""
     return Allowance(cost_usd=spec.trial_cost_usd, tokens=spec.trial_tokens)
+
+
+def capture_of(spec: JobSpec, target: Target) -> Capture:
+    """Return what a model is asked for beside what agents ask: for token ids only where the server is one's own."""
+    if spec.capture_tokens != "off" and target.provider == CUSTOM.name:
+        return Capture.TOKENS
+    return Capture.LOGPROBS if spec.capture_tokens == "on" else Capture.NOTHING
 
 
 def _missing(model: str, name: str) -> AgentError:

@@ -30,7 +30,7 @@ from benchflow_workers.trial.cast import Env, Part, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.live import LiveTrajectory
-from benchflow_workers.trial.models import allowance_of, check_spoken, target_of
+from benchflow_workers.trial.models import allowance_of, capture_of, check_spoken, target_of
 from benchflow_workers.trial.networks import network_variables, networks_of, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.recovery import kept_for, recovery_of
@@ -212,7 +212,7 @@ def _metered(
     secrets = env.secrets | ({target.key} if target.key else frozenset())
     metered = parts.metering.metered(
         agent,
-        target,
+        replace(target, capture=capture_of(attempt.plan.spec, target)),
         allowance_of(attempt.plan.spec),
         file=parts.scratch / attempt.folder / "trajectory" / "llm_trajectory.jsonl",
         masks=Redactor(secrets),

@@ -94,6 +94,22 @@ def test_an_agent_asks_its_model_and_never_sees_the_key(
 
 
 @pytest.mark.root
+def test_a_job_that_wants_tokens_has_them_in_the_record_of_each_call(
+    client: Client, home: Path, models: ScriptedModels
+) -> None:
+    models.script = Script()
+
+    handle = run(client, home, sandbox="local", capture_tokens="auto")
+
+    (trial,) = handle.trials()
+    assert trial.result is not None
+    record = home / "jobs" / handle.name / trial.result.rollout_name / "trajectory" / "llm_trajectory.jsonl"
+    (call,) = map(json.loads, record.read_text().splitlines())
+    assert call["token_capture"]["token_ids"] == [201, 202, 203, 204, 205, 206, 207]
+    assert (len(call["token_capture"]["logprobs"]), call["token_capture"]["unavailable"]) == (7, {})
+
+
+@pytest.mark.root
 def test_calls_that_all_fail_are_the_providers_and_no_zero(
     client: Client, home: Path, models: ScriptedModels
 ) -> None:

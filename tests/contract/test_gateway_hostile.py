@@ -116,6 +116,22 @@ async def test_calls_that_tell_no_usage_are_charged_by_their_size(
     assert grant.usage().total_tokens is None
 
 
+@pytest.mark.parametrize("wrong", [-5, 10**30, "many", True, 1.5, [7]])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_usage_that_cannot_be_true_is_unknown_and_charged_by_size(
+    gateway: Gateway, models: ScriptedModels, tmp_path: Path, wrong: Any, path: str
+) -> None:
+    models.script = Script(wrong_usage=wrong)
+    grant = grant_to(models.host, tmp_path, tokens=1000)
+    body = {**MESSAGE, "messages": [{"role": "user", "content": "hi " * 2000}]}
+    with gateway.granted(grant):
+        statuses = [(await ask(gateway, grant, body, path))[0] for _ in range(2)]
+
+    assert statuses == [200, 429]
+    assert (grant.usage().total_tokens, grant.usage().cost_usd) == (None, None)
+    assert recorded(grant)[0]["tokens"] is None
+
+
 async def test_calls_at_once_go_little_beyond_a_cap(
     gateway: Gateway, models: ScriptedModels, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_model_of_nobody_is_refused_with_what_there_is(model: str) -> None:
     ("model", "name"),
     [
         ("vllm/large-1", "large-1"),
+        ("sglang/large-1", "large-1"),
         ("large-1", "large-1"),
         ("openai/gpt-5", "gpt-5"),
         ("org/large", "org/large"),

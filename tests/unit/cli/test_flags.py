@@ -47,6 +47,7 @@ EVERY_FIELD: dict[str, Any] = {
     "trial_tokens": 100,
     "stop_after_failures": 3,
     "freeze_workspace": True,
+    "capture_tokens": "auto",
     "separate_verifier": True,
     "separate_verifier_include": ["/opt/tool", "/srv/data"],
     "loop": "verify-retry:k=2,feedback=raw",
