@@ -86,9 +86,8 @@ class MemoryRates:
                 self._note(one.field, one.count, now)
             return Turn()
 
-    def settle(self, buckets: Iterable[str], *, counted: int, used: int) -> None:
-        """Count the tokens a call used in the place of those that it was thought to."""
-        more = used - counted
+    def settle(self, buckets: Iterable[str], tokens: int) -> None:
+        """Count the tokens that calls used beyond those that they were thought to."""
         with self._lock:
             now = self._now()
             for bucket in buckets:
@@ -97,8 +96,8 @@ class MemoryRates:
                     continue
                 for table in (self._used, self._kept):
                     if table.get(at, 0) > 0:
-                        table[at] = max(table[at], now if more > 0 else 0) + more * found[0]
-                self._note(at, more, now)
+                        table[at] = max(table[at], now if tokens > 0 else 0) + tokens * found[0]
+                self._note(at, tokens, now)
 
     def close(self, account: str, seconds: float) -> None:
         """Let no call of an account start for so long."""

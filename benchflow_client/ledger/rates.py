@@ -97,8 +97,8 @@ class Rates(Protocol):
         """
         ...
 
-    def settle(self, buckets: Iterable[str], *, counted: int, used: int) -> None:
-        """Count the tokens a call used in the place of those that it was thought to."""
+    def settle(self, buckets: Iterable[str], tokens: int) -> None:
+        """Count the tokens that calls used beyond those that they were thought to; fewer than 0 = they used less."""
         ...
 
     def close(self, account: str, seconds: float) -> None:

@@ -40,9 +40,9 @@ class RedisRates:
         )
         return Turn(int(wait_ms) / MS, cause, bool(is_refused))
 
-    def settle(self, buckets: Iterable[str], *, counted: int, used: int) -> None:
-        """Count the tokens a call used in the place of those that it was thought to."""
-        self._run("SETTLE", used - counted, *buckets)
+    def settle(self, buckets: Iterable[str], tokens: int) -> None:
+        """Count the tokens that calls used beyond those that they were thought to."""
+        self._run("SETTLE", tokens, *buckets)
 
     def close(self, account: str, seconds: float) -> None:
         """Let no call of an account start for so long."""

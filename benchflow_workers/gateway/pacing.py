@@ -11,7 +11,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,11 +39,18 @@ LOST_S: Final = 5.0
 """Seconds until a ledger that did not answer is asked again."""
 
 ANSWER_S: Final = 2.0
+"""How long a call waits for an answer; the first that gets none is the last to wait for a while."""
+
+SETTLE_S: Final = 0.1
+"""Seconds for which what calls used is gathered before it is told."""
+
 _THREADS: Final = 4
 _SPREAD: Final = 0.25
 """Part of a provider's wait by which calls come back later at most, so that they do not come all at once."""
 
 _TOO_MANY: Final = 429
+_LEFT: Final = 499
+"""Status of a call of which nobody was asked anything: it is no call that was answered, nor one that was limited."""
 
 
 class LimitedError(Exception):
@@ -91,6 +99,7 @@ class Pacer:
         self._known_until = 0.0
         self._look: asyncio.Task[None] | None = None
         self._notes: set[asyncio.Task[object]] = set()
+        self._owed: Counter[tuple[str, ...]] = Counter()  # tokens beyond what was counted, by buckets
         self._is_lost = False
 
     def pace(self, call: Call) -> Pace:
@@ -133,7 +142,7 @@ class Pacer:
         seconds = min(seconds, MOST_CLOSED_S)
         self._closed[account] = max(self._closed.get(account, 0.0), time.monotonic() + seconds)
         if self._rates is not None:
-            self._note(partial(self._rates.close, account, seconds))
+            self._note(self._answer(partial(self._rates.close, account, seconds)))
 
     def settle(self, call: ModelCall, used: int) -> None:
         """Tell what a call used that was counted."""
@@ -142,12 +151,23 @@ class Pacer:
             for bucket in call.buckets
             if (limit := self._limits.get(bucket)) is not None
         )
-        if self._rates is not None and has_tokens and used != call.tokens:
-            self._note(partial(self._rates.settle, call.buckets, counted=call.tokens, used=used))
+        if self._rates is None or not has_tokens:
+            return
+        if not self._owed:
+            self._note(self._settle(self._rates))
+        self._owed[call.buckets] += used - call.tokens
 
-    def _note(self, work: Callable[[], object]) -> None:
+    async def _settle(self, rates: Rates) -> None:
+        """Tell what the calls of a moment used, as one."""
+        await asyncio.sleep(SETTLE_S)
+        owed, self._owed = self._owed, Counter()
+        for buckets, tokens in owed.items():
+            if tokens:
+                await self._answer(partial(rates.settle, buckets, tokens))
+
+    def _note(self, telling: Coroutine[None, None, object]) -> None:
         """Tell the ledger something beside the calls."""
-        task = asyncio.ensure_future(self._answer(work))
+        task = asyncio.ensure_future(telling)
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
@@ -209,19 +229,12 @@ class Pace:
         account, tokens = self._account, 0
         if self._counted is None:
             tokens = self._pacer.habit(self._call).guess(self._call.request_bytes)
-        asked, is_kept = ModelCall(account.buckets, account.name, tokens), False
-        while True:
-            left_s = max(0.0, PATIENCE_S - self._call.waited_s)
-            turn = await self._pacer.ask(asked, within_s=left_s, is_kept=is_kept)
-            if turn is None:
-                return
-            if not turn.cause:
-                self._counted = self._counted or asked
-                return
-            if turn.is_refused:
-                raise self._refused(turn)
-            await self._wait(turn)
-            is_kept = turn.is_kept
+        try:
+            await self._wait(ModelCall(account.buckets, account.name, tokens))
+        except asyncio.CancelledError:
+            self._call.status = _TOO_MANY if self._call.waited_s else _LEFT
+            self._call.error = self._call.error or "the agent went away before its turn"
+            raise
 
     def answered(self, status: int, asked_s: float | None) -> None:
         """Tell what the provider answered; one that asks to wait is left in peace by the whole fleet."""
@@ -239,14 +252,29 @@ class Pace:
         if self._counted is not None:
             self._pacer.settle(self._counted, given + made)
 
-    async def _wait(self, turn: Turn) -> None:
-        """Wait as it is told; an agent that leaves meanwhile was limited."""
-        spread = random.uniform(0.0, _SPREAD) if turn.cause == CLOSED else 0.0
+    async def _wait(self, asked: ModelCall) -> None:
+        """Ask until the call may be made, and wait in between as it is told."""
+        is_kept = False
+        while True:
+            left_s = max(0.0, PATIENCE_S - self._call.waited_s)
+            turn = await self._pacer.ask(asked, within_s=left_s, is_kept=is_kept)
+            if turn is None:
+                return
+            if not turn.cause:
+                self._counted = self._counted or asked
+                return
+            if turn.is_refused:
+                raise self._refused(turn)
+            spread = random.uniform(0.0, _SPREAD) if turn.cause == CLOSED else 0.0
+            await self._sleep(turn, min(turn.wait_s * (1 + spread), max(turn.wait_s, left_s)))
+            is_kept = is_kept or turn.is_kept
+
+    async def _sleep(self, turn: Turn, seconds: float) -> None:
+        """Wait; where the agent leaves meanwhile, say for what."""
         begun = time.monotonic()
         try:
-            await asyncio.sleep(turn.wait_s * (1 + spread))
+            await asyncio.sleep(seconds)
         except asyncio.CancelledError:
-            self._call.status = _TOO_MANY
             self._call.error = f"the agent went away while it waited for {_named(turn)}"
             raise
         finally:

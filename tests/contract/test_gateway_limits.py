@@ -63,9 +63,9 @@ class WatchedRates:
         self._ask("take")
         return self.inner.take(call, within_s=within_s, is_kept=is_kept)
 
-    def settle(self, buckets: Iterable[str], *, counted: int, used: int) -> None:
+    def settle(self, buckets: Iterable[str], tokens: int) -> None:
         self._ask("settle")
-        self.inner.settle(buckets, counted=counted, used=used)
+        self.inner.settle(buckets, tokens)
 
     def close(self, account: str, seconds: float) -> None:
         self._ask("close")

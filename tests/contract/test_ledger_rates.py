@@ -155,7 +155,7 @@ def test_tokens_that_were_not_used_are_given_to_those_that_come(fleet: TimedLedg
     fleet.rates.take(replace(CALL, tokens=900), within_s=0)
     before = fleet.rates.take(CALL, within_s=0).wait_s
 
-    fleet.rates.settle(CALL.buckets, counted=900, used=300)
+    fleet.rates.settle(CALL.buckets, -600)
     after = fleet.rates.take(CALL, within_s=0).wait_s
 
     assert before == pytest.approx(54, abs=1.5)
@@ -167,7 +167,7 @@ def test_tokens_beyond_the_estimate_are_waited_for_later(fleet: TimedLedger) -> 
     fleet.rates.take(replace(CALL, tokens=10), within_s=0)
     fleet.advance(300.0)
 
-    fleet.rates.settle(CALL.buckets, counted=10, used=760)
+    fleet.rates.settle(CALL.buckets, 750)
 
     assert fleet.rates.take(CALL, within_s=0).wait_s == pytest.approx(45, abs=1.5)
 
@@ -178,7 +178,7 @@ def test_use_of_the_last_minute_is_told_by_bucket(fleet: TimedLedger) -> None:
     for _ in range(3):
         fleet.rates.take(CALL, within_s=0)
     fleet.advance(30.0)
-    fleet.rates.settle(CALL.buckets, counted=100, used=250)
+    fleet.rates.settle(CALL.buckets, 150)
 
     assert fleet.rates.used() == {PROVIDER: Use(3, 0), MODEL: Use(3, 450)}
     fleet.advance(35.0)

@@ -320,9 +320,9 @@ class Twins(RuleBasedStateMachine):
         if not self.rates_both(lambda rates: rates.take(call, within_s=60.0, is_kept=True)).cause:
             self.kept.remove(call)
 
-    @rule(counted=st.sampled_from((0, 40)), used=st.sampled_from((0, 1, 200)))
-    def settle(self, counted: int, used: int) -> None:
-        self.rates_both(lambda rates: rates.settle(BUCKETS[1:], counted=counted, used=used))
+    @rule(tokens=st.sampled_from((-40, 0, 1, 200)))
+    def settle(self, tokens: int) -> None:
+        self.rates_both(lambda rates: rates.settle(BUCKETS[1:], tokens))
 
     @rule(account=st.sampled_from(("k", "l")), seconds=st.sampled_from((0.5, 7.0, 900.0)))
     def turn_away(self, account: str, seconds: float) -> None:

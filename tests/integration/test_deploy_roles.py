@@ -222,7 +222,7 @@ def test_client_and_worker_keep_limits_that_flower_cannot_see(broker: Broker) ->
         laptop.set_limit("model:m", Limit(requests_per_min=60, tokens_per_min=1e6))
         seen, made = RedisRates(RedisConnection(client)), RedisRates(RedisConnection(worker))
         assert made.take(ModelCall(("model:m",), "x", 100), within_s=0).wait_s == 0
-        made.settle(["model:m"], counted=100, used=120)
+        made.settle(["model:m"], 20)
         made.close("x", 30.0)
         assert seen.used() == {"model:m": Use(1, 120)}
         assert set(seen.known().closed) == {"x"}
