@@ -75,7 +75,7 @@ async def test_an_error_that_is_no_object_is_an_answer(error: Any) -> None:
     agent = Agent([json.dumps({"id": 0, "error": error}).encode() + b"\n"])
     trajectory = Trajectory()
     async with connected(agent, CappedOutput(0), trajectory) as connection:
-        session = Session(connection, "s", {}, trajectory, AgentUsage())
+        session = Session(connection, "s", "", {}, trajectory, AgentUsage())
         with pytest.raises(AgentAnswerError):
             await session.prompt("hello", Limits(time.monotonic() + 30, None))
 
@@ -85,7 +85,7 @@ async def test_a_number_of_tokens_that_cannot_be_true_is_unknown() -> None:
     agent = Agent([json.dumps({"id": 0, "result": {"usage": usage}}).encode() + b"\n"])
     trajectory = Trajectory()
     async with connected(agent, CappedOutput(0), trajectory) as connection:
-        session = Session(connection, "s", {}, trajectory, AgentUsage())
+        session = Session(connection, "s", "", {}, trajectory, AgentUsage())
         ending = await session.prompt("hello", Limits(time.monotonic() + 60, None))
 
     told = session.usage
