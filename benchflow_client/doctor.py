@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchflow_client.addresses import RABBITMQ, REDIS, Addresses, address_of, broker_kind
 from benchflow_client.broker import check_rabbitmq, make_app
 from benchflow_client.catalog.agents import list_agents
+from benchflow_client.catalog.credentials import LOGIN_SWITCH, Credential, agent_credential
+from benchflow_client.catalog.own_agents import own_agents
 from benchflow_client.embedded.server import find_server
 from benchflow_client.errors import BenchflowError, WorkerError
 from benchflow_client.ledger.redis import RedisLedger
@@ -36,7 +39,7 @@ def check_machine(settings: Settings, environ: Mapping[str, str]) -> list[Check]
     checks = [_python()]
     for subject, check in (("broker", _broker), ("store", _store), ("disk", _disk), ("agents", _agents)):
         checks.append(_guarded(subject, check, settings))
-    return [*checks, *_sandboxes(environ)]
+    return [*checks, *_credentials(settings, environ), *_sandboxes(environ)]
 
 
 def _guarded(subject: str, check: Callable[[Settings], Check], settings: Settings) -> Check:
@@ -117,9 +120,36 @@ def _disk(settings: Settings) -> Check:
     return Check("PASS", "disk", f"{free_gb:.0f} GB free at {folder}")
 
 
-def _agents(_: Settings) -> Check:
-    names = ", ".join(entry.name for entry in list_agents())
+def _agents(settings: Settings) -> Check:
+    names = ", ".join(entry.name for entry in list_agents(own_agents(settings.agents_dir)))
     return Check("PASS", "agents", names)
+
+
+def _credentials(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Say what each ready-made agent would pay with on this machine, by name and never by value."""
+    try:
+        entries = list_agents(own_agents(settings.agents_dir))
+    except BenchflowError:  # the check of agents says it
+        return
+    home = Path(environ.get("HOME") or "/nonexistent")
+    users: dict[Credential, list[str]] = {}
+    for entry in entries:
+        if entry.definition is not None:
+            found = agent_credential(entry.definition, None, environ, home)
+            users.setdefault(found, []).append(entry.name)
+    for credential, names in users.items():
+        who = ", ".join(names)
+        if credential.kind == "key":
+            yield Check("PASS", "credentials", f"{who}: {credential.name}, which stays with the worker")
+        elif credential.kind == "login":
+            yield Check("PASS", "credentials", f"{who}: the login {credential.name}, which enters sandboxes")
+        elif credential.kind == "off":
+            yield Check(
+                "WARN", "credentials", f"{who}: none, but there is the login {credential.name}.",
+                f"Its files would enter sandboxes; a worker that may do that has {LOGIN_SWITCH}=on.",
+            )  # fmt: skip
+        else:
+            yield Check("PASS", "credentials", f"{who}: none here; a worker would use {credential.name}")
 
 
 def _sandboxes(environ: Mapping[str, str]) -> Iterator[Check]:

@@ -102,10 +102,20 @@ base_url = "{_URL}"
 env_key = "{_KEY}"
 wire_api = "responses"
 """
-_CODEX_LOGIN: Final = Login(
-    detect=".codex/auth.json", files=(".codex/auth.json",), hosts=("chatgpt.com", "auth.openai.com")
-)
+_CODEX_OWN: Final = f"""\
+model = "{_MODEL}"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+"""
+"""The same for an account, at its own provider."""
+
+_CODEX_FILES: Final = (".codex/auth.json",)
+_CODEX_ACCOUNT: Final = {"CODEX_ACCESS_TOKEN": "", "CODEX_AUTH_JSON": ".codex/auth.json"}
+_CODEX_HOSTS: Final = ("chatgpt.com", "auth.openai.com")
 _CODEX_SKILLS: Final = ("$HOME/.agents/skills", "$HOME/.codex/skills")
+
+_CODEX_RUN: Final = ("exec", "--json", "--skip-git-repo-check", "-")
 
 CODEX_CLI: Final = AgentDefinition(
     name="codex-cli",
@@ -125,7 +135,13 @@ CODEX_CLI: Final = AgentDefinition(
     with_effort=Launch(arguments=("-c", f'model_reasoning_effort="{_EFFORT}"')),
     without_web=Launch(arguments=("-c", 'web_search="disabled"')),
     skill_paths=_CODEX_SKILLS,
-    login=_CODEX_LOGIN,
+    login=Login(
+        detect=".codex/auth.json",
+        files=_CODEX_FILES,
+        variables=_CODEX_ACCOUNT,
+        hosts=_CODEX_HOSTS,
+        launch=Launch(arguments=_CODEX_RUN, files={".codex/config.toml": _CODEX_OWN}),
+    ),
 )
 
 CODEX_ACP: Final = AgentDefinition(
@@ -145,7 +161,15 @@ CODEX_ACP: Final = AgentDefinition(
     ),
     without_web=Launch(env={"CODEX_CONFIG": _json({"web_search": "disabled"})}),
     skill_paths=_CODEX_SKILLS,
-    login=_CODEX_LOGIN,
+    login=Login(
+        detect=".codex/auth.json",
+        files=_CODEX_FILES,
+        variables=_CODEX_ACCOUNT,
+        hosts=_CODEX_HOSTS,
+        launch=Launch(
+            env={"INITIAL_AGENT_MODE": "agent-full-access"}, files={".codex/config.toml": _CODEX_OWN}
+        ),
+    ),
 )
 
 _GEMINI_SETTINGS: Final[dict[str, Any]] = {
@@ -153,6 +177,9 @@ _GEMINI_SETTINGS: Final[dict[str, Any]] = {
     "privacy": {"usageStatisticsEnabled": False},
     "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
 }
+
+_GEMINI_RUN: Final = ("--acp", "--yolo", "--skip-trust", "-m", _MODEL)
+_GEMINI_ENV: Final = {"GEMINI_CLI_TRUST_WORKSPACE": "true", "NO_BROWSER": "1"}
 
 GEMINI: Final = AgentDefinition(
     name="gemini",
@@ -162,8 +189,8 @@ GEMINI: Final = AgentDefinition(
     dialects=("gemini-generate",),
     default_model="gemini-2.5-flash",
     launch=Launch(
-        arguments=("--acp", "--yolo", "--skip-trust", "-m", _MODEL),
-        env={"GEMINI_CLI_TRUST_WORKSPACE": "true", "NO_BROWSER": "1"},
+        arguments=_GEMINI_RUN,
+        env=_GEMINI_ENV,
         files={".gemini/settings.json": _json(_GEMINI_SETTINGS)},
     ),
     without_web=Launch(
@@ -179,6 +206,16 @@ GEMINI: Final = AgentDefinition(
         detect=".gemini/oauth_creds.json",
         files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
         hosts=("cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
+        launch=Launch(
+            arguments=_GEMINI_RUN,
+            env=_GEMINI_ENV,
+            files={
+                ".gemini/settings.json": _json({
+                    **_GEMINI_SETTINGS,
+                    "security": {"auth": {"selectedType": "oauth-personal"}},
+                })
+            },
+        ),
     ),
 )
 

@@ -110,7 +110,7 @@ class Launch(Record):
 
 
 class Login(Record):
-    """How an agent works on a subscription of its user's instead of a provider's key."""
+    """How an agent works on an account of its user's instead of a provider's key."""
 
     detect: str = Field(
         description="File below the home folder of whoever runs the worker: the login is there."
@@ -118,7 +118,15 @@ class Login(Record):
     files: tuple[str, ...] = Field(
         min_length=1, description="Files below that folder, copied to the same place below the agent's home."
     )
+    variables: dict[str, str] = Field(
+        default_factory=dict,
+        description="Variable of the worker -> file below the agent's home whose content it holds in place of a "
+        "login there; empty = the agent reads the variable itself.",
+    )
     hosts: tuple[str, ...] = Field(description="Hosts the agent talks to with it.")
+    launch: Launch | None = Field(
+        default=None, description="In the place of the agent's own launch; None = the same."
+    )
 
     @field_validator("files")
     @classmethod

@@ -69,7 +69,6 @@ class AgentContext:
         mcp_servers: Tool servers of the task by name, resolved; the same stand in a file of the sandbox.
         definition: How a ready-made agent is installed and started; None = it is none.
         live: Keeps its events while it works; None = nobody does.
-        is_web_open: Nothing keeps it from the internet, so it may have its tools for it.
     """
 
     task: Task
@@ -85,8 +84,12 @@ class AgentContext:
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     definition: AgentDefinition | None = None
-    is_web_open: bool = True
     live: Live | None = None
+
+    @property
+    def is_web_open(self) -> bool:
+        """Whether nothing keeps it from the internet, so that it may have its tools for it."""
+        return self.network.mode == "public"
 
 
 def followed(context: AgentContext, source: LiveEvents) -> AbstractAsyncContextManager[None]:

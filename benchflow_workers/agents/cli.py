@@ -49,6 +49,10 @@ class Events(Protocol):
         """Return whether an event ends the turn well."""
         ...
 
+    def usage(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what an event says the turn used, as fields of `AgentUsage`; empty = nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CliAgent:
@@ -124,6 +128,7 @@ class _Turn:
     timed_out: bool = False
     idle: bool = False
     exit_code: int | None = None
+    used: dict[str, Any] = field(default_factory=dict)
 
     async def taken(self, sandbox: Sandbox, command: Command, prompt: str, context: AgentContext) -> AgentRun:
         """Run the command and return its record."""
@@ -156,6 +161,7 @@ class _Turn:
                 self.trajectory.update(update)
             self.said = self.reads.error(event) or self.said
             self.has_ended = self.has_ended or self.reads.is_end(event)
+            self.used |= self.reads.usage(event)
         with contextlib.suppress(TimeoutError):  # it is killed then: what it said counts
             async with asyncio.timeout(self.exit_s):
                 self.exit_code = await process.wait()
@@ -164,7 +170,8 @@ class _Turn:
     def _record(self) -> AgentRun:
         """Return the record of the run."""
         failures = list(self._failures())
-        usage = AgentUsage(n_prompts=1, n_tool_calls=self.trajectory.n_tool_calls)
+        source = {"usage_source": "agent_native_cli"} if self.used else {}
+        usage = AgentUsage(n_prompts=1, n_tool_calls=self.trajectory.n_tool_calls, **self.used, **source)
         return AgentRun(
             exit_code=self.exit_code,
             timed_out=self.timed_out,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchflow_workers.agents.cli import CliAgent
-from benchflow_workers.agents.cli_events import chunk, tool_call, tool_end
+from benchflow_workers.agents.cli_events import chunk, token_usage, tool_call, tool_end
 
 __all__ = ["claude_stream"]
 
@@ -37,6 +37,14 @@ class ClaudeEvents:
     def is_end(self, event: Mapping[str, Any]) -> bool:
         """Return whether it is the result."""
         return event.get("type") == "result"
+
+    def usage(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the tokens of a result; its input is told without what came from a cache or went there."""
+        told = event.get("usage")
+        if event.get("type") != "result" or not isinstance(told, Mapping):
+            return {}
+        cached = (told.get("cache_read_input_tokens", 0), told.get("cache_creation_input_tokens", 0))
+        return token_usage((told.get("input_tokens"), *cached), told.get("output_tokens"))
 
 
 def _part(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from benchflow_workers.agents.cli import CliAgent
-from benchflow_workers.agents.cli_events import chunk, tool_call, tool_end
+from benchflow_workers.agents.cli_events import chunk, token_usage, tool_call, tool_end
 
 __all__ = ["codex_events"]
 
@@ -46,6 +46,13 @@ class CodexEvents:
     def is_end(self, event: Mapping[str, Any]) -> bool:
         """Return whether the turn is complete."""
         return event.get("type") == "turn.completed"
+
+    def usage(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the tokens of a complete turn; its input has what came from a cache."""
+        told = event.get("usage")
+        if not self.is_end(event) or not isinstance(told, Mapping):
+            return {}
+        return token_usage((told.get("input_tokens"),), told.get("output_tokens"))
 
 
 def codex_events() -> CliAgent:

@@ -43,6 +43,11 @@ class PiEvents:
         """Return whether the agent has ended."""
         return event.get("type") == "agent_end"
 
+    def usage(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return nothing: it does not say."""
+        del event
+        return {}
+
 
 def _parts(content: Any) -> Iterator[Mapping[str, Any]]:
     for part in content if isinstance(content, list) else ():

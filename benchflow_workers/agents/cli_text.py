@@ -33,6 +33,11 @@ class PlainText:
         del event
         return False
 
+    def usage(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return nothing: it does not say."""
+        del event
+        return {}
+
 
 def plain_text() -> CliAgent:
     """Return the agent."""

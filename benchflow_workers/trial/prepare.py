@@ -30,6 +30,7 @@ from benchflow_workers.trial.cast import Env, Part, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.live import LiveTrajectory
+from benchflow_workers.trial.logins import login_for, on_login
 from benchflow_workers.trial.models import allowance_of, capture_of, check_spoken, target_of
 from benchflow_workers.trial.networks import network_variables, networks_of, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
@@ -205,6 +206,9 @@ def _metered(
     if agent.is_control:
         return agent, env.secrets
     spec = part.spec
+    login = login_for(part.definition, spec.model, {**parts.environ, **env.values})
+    if login is not None and spec.model is not None:
+        return on_login(agent, login, spec.model), env.secrets | login.secrets
     target = None if spec.model is None else target_of(spec.model, env.values, parts.environ)
     check_spoken(spec, part.definition, target)
     if target is None:
@@ -247,7 +251,6 @@ def _agent_context(
         network=networks_of(folder.task.config).agent,
         mcp_servers=variables.mcp_servers,
         definition=attempt.trial.agent.definition,
-        is_web_open=networks_of(folder.task.config).agent.mode == "public",
     )
 
 

@@ -132,7 +132,7 @@ def test_every_agent_solves_the_task_and_finds_no_key(finished: Finished) -> Non
         for pair, trial in finished.trials.items()
     }
 
-    assert set(endings.values()) == {("passed", 1.0, "")}
+    assert {pair: ending for pair, ending in endings.items() if ending != ("passed", 1.0, "")} == {}
     assert endings.keys() >= {(name, task) for name in THOROUGH for task in NETWORKS}
     if finished.result("codex-cli", "open").sandbox == "docker":
         assert {name for name, _ in endings} == set(READY)

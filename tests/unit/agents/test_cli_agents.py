@@ -44,7 +44,7 @@ CODEX_EVENTS: tuple[dict[str, Any], ...] = (
         },
     },
     {"type": "item.completed", "item": {"id": "i2", "type": "agent_message", "text": "done"}},
-    {"type": "turn.completed", "usage": {}},
+    {"type": "turn.completed", "usage": {"input_tokens": 20, "cached_input_tokens": 9, "output_tokens": 3}},
 )
 CLAUDE_EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "system", "subtype": "init"},
@@ -52,7 +52,8 @@ CLAUDE_EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "u1", "name": "Bash", "input": {"command": "ls"}}]}},
     {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "u1", "content": "a", "is_error": True}]}},
     {"type": "assistant", "message": {"content": [{"type": "text", "text": "done"}]}},
-    {"type": "result", "subtype": "success", "is_error": False, "result": "done"},
+    {"type": "result", "subtype": "success", "is_error": False, "result": "done",
+     "usage": {"input_tokens": 11, "cache_read_input_tokens": 9, "cache_creation_input_tokens": 0, "output_tokens": 3}},
 )  # fmt: skip
 PI_EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "agent_start"},
@@ -114,6 +115,30 @@ async def test_events_of_every_agent_become_the_same_trajectory(name: str, tmp_p
     assert (done.failures, done.is_broken, done.exit_code, done.usage.n_tool_calls) == ([], False, 0, 1)
     assert b"a banner" in done.log
     assert b"complaint" in done.log
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("codex", (20, 3, 23)), ("claude", (20, 3, 23)), ("pi", (None, None, None))]
+)
+async def test_what_an_agent_says_it_used_is_kept(
+    name: str, tokens: tuple[int | None, ...], tmp_path: Path
+) -> None:
+    done, _ = await run(name, tmp_path, *AGENTS[name][1])
+
+    usage = done.usage
+    assert (usage.n_input_tokens, usage.n_output_tokens, usage.total_tokens) == tokens
+    assert usage.usage_source == ("unavailable" if tokens[0] is None else "agent_native_cli")
+
+
+@pytest.mark.parametrize(
+    "told", [{"input_tokens": -1, "output_tokens": 3}, {"input_tokens": "9"}, {}, None, 7]
+)
+async def test_numbers_that_cannot_be_true_are_not_known(told: Any, tmp_path: Path) -> None:
+    events = (*CODEX_EVENTS[:-1], {"type": "turn.completed", "usage": told})
+
+    done, _ = await run("codex", tmp_path, *events)
+
+    assert (done.failures, done.usage.total_tokens) == ([], None)
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -17,7 +17,9 @@ from benchflow_client.schema.agent_definition import AgentDefinition, InSandbox,
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_workers.agents.base import AgentContext
 from benchflow_workers.agents.launch import started
+from benchflow_workers.sandbox.network import NetworkPolicy
 
+CLOSED = NetworkPolicy("no-network")
 MODEL = {
     "BENCHFLOW_PROVIDER_MODEL": 'odd "name"\\',
     "BENCHFLOW_PROVIDER_BASE_URL": "http://127.0.0.1:1/v1",
@@ -53,7 +55,7 @@ def test_what_the_turn_has_decides_what_is_added() -> None:
         context(
             spec=AgentSpec(name="tinker", effort="high"),
             env={**MODEL, "BENCHFLOW_MCP_CONFIG": "/mcp.json"},
-            is_web_open=False,
+            network=CLOSED,
         )
     )
 
@@ -93,7 +95,13 @@ def test_files_of_every_ready_made_agent_can_be_read_whatever_the_models_name(
     definition: AgentDefinition, is_web_open: bool
 ) -> None:
     effort = "high" if definition.takes_effort else None
-    what = started(context(definition, spec=AgentSpec(name="a", effort=effort), is_web_open=is_web_open))
+    what = started(
+        context(
+            definition,
+            spec=AgentSpec(name="a", effort=effort),
+            network=NetworkPolicy() if is_web_open else CLOSED,
+        )
+    )
 
     for path, text in what.files.items():
         read = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
