@@ -43,8 +43,8 @@ NETWORKS = {"open": "", "closed": '[environment]\nnetwork_mode = "no-network"\n'
 KINDS = (pytest.param("docker", marks=pytest.mark.docker), pytest.param("local", marks=pytest.mark.root))
 
 SEARCH = (
-    f"needle=$(printf %s '{KEY[::-1]}' | rev); found=finished; "
-    'if printf %s "$needle" | grep -rqsaF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline "$HOME" /tmp /app /logs; '
+    f"found=finished; if printf %s '{KEY[::-1]}' | rev | "
+    'grep -rqsaF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline "$HOME" /tmp /app /logs; '
     "then found=leaked; fi; echo $found > out.txt"
 )
 """What the model asks the agent to run: the work, unless the key is anywhere in the sandbox."""
@@ -121,9 +121,8 @@ def agent(name: str, models: ScriptedModels) -> AgentSpec:
     assert definition is not None
     dialect = definition.dialects[0]
     url = models.url if dialect.startswith("openai") else models.host
-    return AgentSpec(
-        name=name, env=(f"BENCHFLOW_PROVIDER_BASE_URL={url}", f"BENCHFLOW_PROVIDER_PROTOCOL={dialect}")
-    )
+    address = (f"BENCHFLOW_PROVIDER_BASE_URL={url}", f"BENCHFLOW_PROVIDER_PROTOCOL={dialect}")
+    return AgentSpec(name=name, env=(*address, "BENCHFLOW_PROVIDER_API_KEY"))
 
 
 def test_every_agent_solves_the_task_and_finds_no_key(finished: Finished) -> None:
@@ -184,7 +183,8 @@ def test_an_agent_whose_provider_speaks_otherwise_is_refused_before_any_sandbox(
     client: Client, home: Path, models: ScriptedModels
 ) -> None:
     task = write_task(home / "refused", files=PLAIN)
-    claude = AgentSpec(name="claude-code", model=MODEL, env=(f"BENCHFLOW_PROVIDER_BASE_URL={models.url}",))
+    address = (f"BENCHFLOW_PROVIDER_BASE_URL={models.url}", "BENCHFLOW_PROVIDER_API_KEY")
+    claude = AgentSpec(name="claude-code", model=MODEL, env=address)
 
     handle = client.submit(JobSpec(tasks=str(task), agent=(claude,), sandbox="local"))
     handle.wait(timeout_s=WAIT_S)
