@@ -12,10 +12,12 @@ from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
+from benchflow_client.schema.skills import PlannedSkills
 from benchflow_client.schema.trial import TrialResult
 from benchflow_client.store.files import FileStore
 from benchflow_client.store.layout import bundle_key
 from benchflow_client.tasks.bundle import pack
+from benchflow_client.tasks.skills import skill_names
 from benchflow_workers.agents.registry import agent_of
 from benchflow_workers.sandbox.base import SandboxProvider
 from benchflow_workers.trial.cache import BundleCache
@@ -66,6 +68,7 @@ class Rollouts:
         number: int = 1,
         job: str = "",
         environ: Mapping[str, str] | None = None,
+        skills: Path | None = None,
         **spec: Any,
     ) -> Ran:
         """Run a task once.
@@ -76,6 +79,7 @@ class Rollouts:
             number: Which attempt of the trial it is.
             job: Name of the job; empty = a new one.
             environ: The worker's variables.
+            skills: Folder of skills the job brings: for the task, or for writing some.
             spec: More of the job's spec.
         """
         store, room = FileStore(self.folder / "store"), self.folder / uuid.uuid4().hex
@@ -83,6 +87,7 @@ class Rollouts:
         bundle = pack(task, room / "bundle.tar")
         store.put_file(bundle_key(bundle.digest), room / "bundle.tar")
         agent = _agent(store, room, program)
+        brought = None if skills is None else _skills(store, room, skills)
         plan = Plan(
             job=job or f"conformance-{uuid.uuid4().hex[:8]}",
             created_at=utc_now(),
@@ -91,6 +96,8 @@ class Rollouts:
             source=SourceInfo(path="tasks"),
             tasks=(PlannedTask(name=task.name, slug=task.name, digest=bundle.digest),),
             agents=(agent,),
+            skills=brought if spec.get("skill_mode") == "with-skill" else None,
+            skill_creator=brought if spec.get("skill_mode") == "self-gen" else None,
         )
         parts = Parts(
             bundles=BundleCache(store, self.folder / "bundles"), provider=lambda _: self.provider, agent=agent_of,
@@ -105,6 +112,12 @@ class Rollouts:
         result = result_of(attempt, rollout, redactor)
         write_attempt(store, result, rollout, folder=scratch, redactor=redactor)
         return Ran(rollout, result, self.folder / "store" / plan.job / attempt.folder)
+
+
+def _skills(store: FileStore, room: Path, folder: Path) -> PlannedSkills:
+    packed = pack(folder, room / "skills.tar")
+    store.put_file(bundle_key(packed.digest), room / "skills.tar")
+    return PlannedSkills(bundle=packed.digest, names=skill_names(folder))
 
 
 def _agent(store: FileStore, room: Path, program: str | None) -> PlannedAgent:

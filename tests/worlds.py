@@ -98,6 +98,7 @@ def make_world(
     files: Mapping[str, str] | None = None,
     agent: TurnAgent | None = None,
     agent_spec: Mapping[str, Any] | None = None,
+    links: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> World:
     """Return a world with one task, one agent named `solver`, and tests that give 1.
@@ -108,9 +109,12 @@ def make_world(
         files: More files of the task.
         agent: Takes the turn.
         agent_spec: More of the agent's spec.
+        links: Links of the task, each with its target.
         spec: More of the job's spec.
     """
     task = write_task(folder / "tasks" / "fix-build", toml=toml, files=files or {})
+    for name, target in (links or {}).items():
+        (task / name).symlink_to(target)
     store, sandboxes = FileStore(folder / "store"), ScriptedSandboxes()
     bundle = pack(task, folder / "bundle.tar")
     store.put_file(bundle_key(bundle.digest), folder / "bundle.tar")

@@ -123,6 +123,15 @@ FAILURES: dict[str, FailureKind] = {
     ),
     "agent.context_overflow": _kind("model's context is full", "provider_rejected", _AGENT, _LOGS),
     "agent.rejected": _kind("provider rejected the request", "provider_rejected", _AGENT, _LOGS),
+    "skills.not_placed": _kind(
+        "skills are not where the agent looks",
+        "experiment_fidelity/skill_deployment_missing",
+        _TASK,
+        "let the agent of {task} write into its home folder",
+    ),
+    "skills.not_written": _kind(
+        "agent wrote no usable skills", "experiment_fidelity/skill_generation_missing", _AGENT, _LOGS
+    ),
     "user.unknown": _kind(
         "user not installed on the worker", "other", _SETUP, "install the user where the workers run"
     ),

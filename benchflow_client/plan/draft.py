@@ -13,10 +13,12 @@ from benchflow_client.errors import TaskError
 from benchflow_client.plan.agents import plan_agents
 from benchflow_client.plan.playing import unplayable
 from benchflow_client.plan.retry import Choice
+from benchflow_client.plan.skills import plan_skills, skill_reasons, skill_warnings
 from benchflow_client.schema.base import utc_now
 from benchflow_client.schema.ids import new_job_name, slug
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.plan import Plan, PlannedAgent, PlannedTask, SourceInfo
+from benchflow_client.schema.skills import PlannedSkills
 from benchflow_client.schema.task import Task
 from benchflow_client.settings import Settings
 from benchflow_client.tasks.bundle import digest_of
@@ -57,7 +59,9 @@ class Work:
         found: The tasks to run.
         skipped: Names of broken tasks left out.
         agents: The agents.
-        scripts: Digest -> staged folder of each script agent.
+        brought: Digest -> folder of what the job brings besides: staged scripts, skills.
+        skills: Skills in place of the tasks' own; None = none.
+        skill_creator: Skills for writing skills; None = none.
     """
 
     spec: JobSpec
@@ -65,7 +69,9 @@ class Work:
     found: tuple[FoundTask, ...]
     skipped: tuple[str, ...]
     agents: tuple[PlannedAgent, ...]
-    scripts: dict[str, Path]
+    brought: dict[str, Path]
+    skills: PlannedSkills | None = None
+    skill_creator: PlannedSkills | None = None
 
 
 def work_of(spec: JobSpec, settings: Settings) -> Work:
@@ -102,12 +108,14 @@ def find_work(
         SourceError: The task source does not exist or cannot be fetched.
         TaskError: Tasks cannot be read; lists every problem at once.
         UnknownAgentError: No agent of that name.
-        JobSpecError: An agent's script, or the environment manifest, cannot be used.
+        JobSpecError: An agent's script, a folder of skills, or the environment manifest cannot be used.
     """
     if spec.environment_manifest is not None:
         text = manifest_text(spec.environment_manifest, env_registry)
         spec = spec.model_copy(update={"environment_manifest": text})
     agents, scripts = plan_agents(spec.resolved_agents(), own or {}, staging=cache_dir / "scripts")
+    skills, own_skills = plan_skills("skills_dir", spec.skills_dir)
+    creator, creators = plan_skills("skill_creator_dir", spec.skill_creator_dir)
     source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
     discovery = discover(source.path, room=cache_dir / "converted")
     broken = tuple(
@@ -116,7 +124,16 @@ def find_work(
         if is_selected(item.name, include=spec.include, exclude=spec.exclude)
     )
     found = _readable(discovery.tasks, broken, spec)
-    return Work(spec, source.info, found, tuple(item.name for item in broken), agents, scripts)
+    return Work(
+        spec=spec,
+        source=source.info,
+        found=found,
+        skipped=tuple(item.name for item in broken),
+        agents=agents,
+        brought={**scripts, **own_skills, **creators},
+        skills=skills,
+        skill_creator=creator,
+    )
 
 
 def make_draft(work: Work, *, sandbox: str) -> Draft:
@@ -127,6 +144,7 @@ def make_draft(work: Work, *, sandbox: str) -> Draft:
     """
     _check_fit([as_run(item.task, work.spec) for item in work.found], sandbox)
     if SANDBOXES[sandbox].runs_commands:
+        _check_skills(work)
         _check_turns([as_run(item.task, work.spec) for item in work.found], work)
     tasks, folders = _plan_tasks(work.found)
     plan = Plan(
@@ -139,9 +157,15 @@ def make_draft(work: Work, *, sandbox: str) -> Draft:
         tasks=tasks,
         agents=work.agents,
         skipped=work.skipped,
+        skills=work.skills,
+        skill_creator=work.skill_creator,
     )
-    warnings = tuple(f"{item.task.name}: {text}" for item in work.found for text in item.task.warnings)
-    return Draft(plan, {**folders, **work.scripts}, warnings)
+    warnings = tuple(
+        f"{item.task.name}: {text}"
+        for item in work.found
+        for text in (*item.task.warnings, *skill_warnings(item.task, work.spec))
+    )
+    return Draft(plan, {**folders, **work.brought}, warnings)
 
 
 def _readable(
@@ -180,6 +204,21 @@ def _check_fit(tasks: Sequence[Task], sandbox: str) -> None:
             f"Sandbox {sandbox!r} cannot run every task.",
             problems=problems[:_LISTED_PROBLEMS],
             hint="Leave them out with --exclude, or choose another --sandbox.",
+        )
+
+
+def _check_skills(work: Work) -> None:
+    """Refuse tasks that have not the skills the job asks for."""
+    problems = tuple(
+        f"{item.task.name}: {reason}"
+        for item in work.found
+        for reason in skill_reasons(item.task, item.folder, work.spec)
+    )
+    if problems:
+        raise TaskError(
+            f"Not every task can be run with --skill-mode {work.spec.skill_mode}.",
+            problems=problems[:_LISTED_PROBLEMS],
+            hint="Leave the tasks out with --exclude, or give all of them skills with --skills-dir.",
         )
 
 

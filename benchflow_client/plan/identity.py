@@ -15,6 +15,7 @@ from typing import Any
 from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.loop import SINGLE_SHOT
 from benchflow_client.schema.plan import Plan, PlannedAgent
+from benchflow_client.schema.skills import NO_SKILL
 
 __all__ = [
     "CAPS",
@@ -41,8 +42,10 @@ EXPANDED = frozenset({
     "agent_idle_timeout_s",
     "effort",
     "sandbox",
+    "skills_dir",
+    "skill_creator_dir",
 })  # fmt: skip
-"""Settings of a job that the plan holds expanded, as tasks, agents and kind of sandbox."""
+"""Settings of a job that the plan holds expanded, as tasks, agents, kind of sandbox and folders of skills."""
 
 PACE = frozenset({
     "concurrency",
@@ -69,6 +72,7 @@ YOUNGER: Mapping[str, Any] = {
     "separate_verifier_include": [],
     "loop": SINGLE_SHOT,
     "capture_tokens": "off",
+    "skill_mode": NO_SKILL,
 }
 """Settings that came after the first keys, with the value that is as if they were not there."""
 
@@ -129,6 +133,8 @@ def _settings(plan: Plan) -> dict[str, Any]:
     """
     others = {*EXPANDED, *PACE, *CAPS, *NAMING, *KEEPING, "tries"}
     settings = plan.spec.model_dump(mode="json", exclude=others, exclude_none=True)
+    folders = {"skills_dir": plan.skills, "skill_creator_dir": plan.skill_creator}
+    settings |= {name: f"content {skills.bundle}" for name, skills in folders.items() if skills is not None}
     return {name: value for name, value in settings.items() if name not in YOUNGER or value != YOUNGER[name]}
 
 

@@ -81,9 +81,6 @@ def _roles(task: Task, agent: AgentSpec, turns: tuple[PlannedTurn, ...]) -> Reas
     document = document_of(task)
     if document.scenes and not turns:
         yield "scenes", "no role has a turn in them"
-    for index, scene in enumerate(document.scenes):
-        if scene.skills_dir:
-            yield f"scenes[{index}].skills_dir", "skills of a scene are not placed by this version"
     for turn in turns:
         if not turn.prompt.strip():
             yield (
@@ -102,8 +99,6 @@ def _role(role: Role, agent: AgentSpec) -> Reasons:
     """Yield why one role cannot be played."""
     if role.reasoning_effort and not _takes_effort(role, agent):
         yield "reasoning_effort", f"{role.agent!r} cannot be asked for an effort"
-    if role.skills_dir:
-        yield "skills_dir", "skills of a role are not placed by this version"
     if is_played_by_job(role, agent) or AgentSpec.model_validate(role.agent).is_script:
         return
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from benchflow_client.schema.agent import AgentSpec, check_env
 from benchflow_client.schema.agent_definition import Effort
@@ -13,12 +14,16 @@ from benchflow_client.schema.ids import JOB_NAME_PATTERN
 from benchflow_client.schema.locked_paths import check_locked
 from benchflow_client.schema.loop import SINGLE_SHOT, parse_loop
 from benchflow_client.schema.separate import check_carried
+from benchflow_client.schema.skills import NO_SKILL, SkillMode
 
 SandboxKind = Literal["auto", "docker", "local", "null"]
 """Where rollouts run; `auto` = docker where a daemon answers, else local; `null` runs nothing."""
 
 TokenCapture = Literal["off", "auto", "on"]
 """Whose token ids and log probabilities are asked for: nobody's, those of servers of one's own, everybody's."""
+
+_MODE_OF: Mapping[str, SkillMode] = {"skills_dir": "with-skill", "skill_creator_dir": "self-gen"}
+"""Settings that have a meaning in one mode of skills only."""
 
 
 class JobSpec(Record):
@@ -173,6 +178,21 @@ class JobSpec(Record):
         pattern=r"^[A-Za-z0-9_.-]+$",
         description="User installed on the workers who talks to the agent in place of a task's own; None = as each task says.",
     )
+    skill_mode: SkillMode = Field(
+        default=NO_SKILL,
+        description="Whether agents have skills: none, not even a task's own; those of the task or of `skills_dir`; "
+        "or those they write themselves before they begin.",
+    )
+    skills_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of skills (NAME/SKILL.md) in place of every task's own; needs with-skill.",
+    )
+    skill_creator_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of skills that an agent has while it writes its own; needs self-gen.",
+    )
     environment_manifest: str | None = Field(
         default=None,
         min_length=1,
@@ -213,6 +233,22 @@ class JobSpec(Record):
     @classmethod
     def _strict_paths(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None if value is None else check_locked(value)
+
+    @field_validator("skill_mode")
+    @classmethod
+    def _in_one_turn(cls, value: SkillMode, info: ValidationInfo) -> SkillMode:
+        has_rounds = info.data.get("loop", SINGLE_SHOT) != SINGLE_SHOT or info.data.get("user")
+        if value == "self-gen" and has_rounds:
+            raise ValueError("skills are not written in a job with a loop or a user")
+        return value
+
+    @field_validator("skills_dir", "skill_creator_dir")
+    @classmethod
+    def _in_its_mode(cls, value: str | None, info: ValidationInfo) -> str | None:
+        mode, needed = info.data.get("skill_mode"), _MODE_OF[info.field_name or ""]
+        if value is not None and mode not in {None, needed}:
+            raise ValueError(f"it is used with skill_mode {needed} only, and this is {mode}")
+        return value
 
     @field_validator("loop")
     @classmethod

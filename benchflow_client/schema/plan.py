@@ -14,6 +14,7 @@ from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.ids import attempt_folder, queue_of, trial_id
 from benchflow_client.schema.job import JobSpec
+from benchflow_client.schema.skills import PlannedSkills
 from benchflow_client.schema.trial import FrozenWorkspace, Outcome
 
 
@@ -118,6 +119,12 @@ class Plan(Document):
     tasks: tuple[PlannedTask, ...] = Field(min_length=1, description="Tasks in order of name.")
     agents: tuple[PlannedAgent, ...] = Field(min_length=1, description="Agents in the order given.")
     skipped: tuple[str, ...] = Field(default=(), description="Broken tasks left out by skip_invalid.")
+    skills: PlannedSkills | None = Field(
+        default=None, description="Skills in place of every task's own; None = those of the tasks, if any."
+    )
+    skill_creator: PlannedSkills | None = Field(
+        default=None, description="Skills an agent has while it writes its own; None = none."
+    )
     regrade: Regrade | None = Field(
         default=None, description="Whose workspaces are judged again; None = the agents run."
     )

@@ -199,7 +199,7 @@ class SandboxTable(_Table):
     blocked_urls: tuple[BlockedUrl, ...] = Field(default=(), description="URLs of a denylist.")
     env: EnvMap = Field(default_factory=dict, description="Variables for all, templates allowed.")
     workdir: Workdir | None = Field(default=None, description="Absolute workspace; None = the image's.")
-    skills_dir: str | None = Field(default=None, description="Where skills are mounted; None = /skills.")
+    skills_dir: Workdir | None = Field(default=None, description="Where skills stand; None = /skills.")
     mcp_servers: tuple[McpServer, ...] = Field(default=(), description="Tool servers for the agent.")
     healthcheck: Healthcheck | None = Field(default=None, description="Gate before the agent; None = none.")
     setup_commands: tuple[SetupCommand, ...] = Field(default=(), description="Run before the agent.")

@@ -1,7 +1,7 @@
 """Find what COPY and ADD lines take from the build context, and which sources do not exist below it.
 
 Only what is certain is reported: sources with variables, wildcards, other stages,
-URLs and inline content are left to the builder.
+URLs and inline content are left to the builder. `without_sources` writes such lines anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,14 +48,33 @@ class CopiedSource:
 
 def copied_sources(text: str) -> tuple[CopiedSource, ...]:
     """Return the plain paths a Dockerfile copies, in order of their lines."""
-    instructions = list(_instructions(text))
-    ends = [line - 1 for line, _ in instructions[1:]] + [text.count("\n") + 1]
     return tuple(
         CopiedSource(line, end, source)
-        for (line, instruction), end in zip(instructions, ends, strict=False)
+        for line, end, instruction in _spans(text)
         if (match := _COPY.fullmatch(instruction))
         for source in _sources(match[1])
     )
+
+
+def without_sources(text: str, is_gone: Callable[[str], bool]) -> str:
+    """Return a Dockerfile that copies nothing of what is gone; what copies nothing else goes with it.
+
+    Args:
+        text: The Dockerfile.
+        is_gone: Whether a source is, as it is written.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    changes = []
+    for line, end, instruction in _spans(text):
+        match = _COPY.fullmatch(instruction)
+        flags, paths, target = _parts(match[1]) if match else ([], [], "")
+        left = [path for path in paths if not is_gone(path)]
+        if len(left) < len(paths):
+            new = [" ".join([instruction.split()[0], *flags, json.dumps([*left, target])])] if left else []
+            changes.append((line - 1, end, new))
+    for begin, end, new in reversed(changes):
+        lines[begin:end] = new
+    return "\n".join(lines)
 
 
 def missing_sources(text: str, context: Path) -> tuple[MissingSource, ...]:
@@ -72,6 +91,14 @@ def missing_sources(text: str, context: Path) -> tuple[MissingSource, ...]:
             if not _is_there(context, source):
                 found.append(MissingSource(line, " ".join(instruction.split()), source))
     return tuple(found)
+
+
+def _spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the first and the last line of each instruction, and its text."""
+    instructions = list(_instructions(text))
+    ends = [line - 1 for line, _ in instructions[1:]] + [text.count("\n") + 1]
+    for (line, instruction), end in zip(instructions, ends, strict=False):
+        yield line, end, instruction
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str]]:
@@ -97,14 +124,16 @@ def _is_code(line: str) -> bool:
 
 def _sources(arguments: str) -> list[str]:
     """Return the sources of a COPY that are plain paths of the context."""
-    if "<<" in arguments:
-        return []
-    words = _words(arguments)
+    return [path for path in _parts(arguments)[1] if not _UNCERTAIN.search(path) and not _REMOTE.match(path)]
+
+
+def _parts(arguments: str) -> tuple[list[str], list[str], str]:
+    """Return flags, sources and destination of a COPY; none where the sources are not of the context."""
+    words = [] if "<<" in arguments else _words(arguments)
     flags = [word for word in words if word.startswith("--")]
-    if any(flag.startswith(("--from", "--parents")) for flag in flags):
-        return []
-    paths = words[len(flags) : -1]
-    return [path for path in paths if not _UNCERTAIN.search(path) and not _REMOTE.match(path)]
+    if len(words) - len(flags) < 2 or any(flag.startswith(("--from", "--parents")) for flag in flags):
+        return [], [], ""
+    return flags, words[len(flags) : -1], words[-1]
 
 
 def _words(arguments: str) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchflow_client.errors import TaskError
+from benchflow_client.schema.skills import BUNDLED_SKILLS
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_client.tasks.compose import read_compose
 from benchflow_client.tasks.config import validate, validate_leniently
@@ -24,6 +25,7 @@ from benchflow_client.tasks.layout import (
 from benchflow_client.tasks.manifest import has_own_image, read_manifest
 from benchflow_client.tasks.profiles import apply_profiles, expand_shorthands
 from benchflow_client.tasks.raw import Raw, dotted, value_at
+from benchflow_client.tasks.skills import skill_problems
 from benchflow_client.tasks.spelling import lift_limits, unify
 from benchflow_client.tasks.steps import check_steps, warn_about_steps
 from benchflow_client.tasks.task_md import Prompts, read_prompts, split
@@ -268,5 +270,6 @@ def _warn(folder: Path, config: TaskConfig, layout: Layout, findings: Findings) 
         warn_about_tests(folder, layout.verifier_dir, findings)
     if verifier.workspace_recovery or verifier.submission_files:
         findings.warning("verifier: workspace_recovery and submission_files keep nothing in this version")
-    if config.sandbox.skills_dir or os.path.lexists(folder / "environment/skills"):
-        findings.warning("environment/skills: skills are not placed in the sandbox by this version")
+    if os.path.lexists(folder / BUNDLED_SKILLS):
+        for problem in skill_problems(folder / BUNDLED_SKILLS):
+            findings.warning(f"{BUNDLED_SKILLS}: {problem}")

@@ -51,6 +51,25 @@ class Live(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SkillSet:
+    """Skills an agent has in a turn.
+
+    Attributes:
+        source: Folder of them on the worker; None = `origin` holds them.
+        target: Folder of them in the sandbox; root's.
+        paths: Folders in which the agent looks for skills; `$HOME` and `$WORKSPACE` stand for its own.
+        origin: Folder in the sandbox from which they are taken when the turn begins.
+        is_kept: What was taken from there is kept with the trial.
+    """
+
+    source: Path | None
+    target: str
+    paths: tuple[str, ...]
+    origin: str = ""
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AgentContext:
     """What an agent may know about its trial.
 
@@ -69,6 +88,7 @@ class AgentContext:
         mcp_servers: Tool servers of the task by name, resolved; the same stand in a file of the sandbox.
         definition: How a ready-made agent is installed and started; None = it is none.
         live: Keeps its events while it works; None = nobody does.
+        skills: Skills it has; None = none.
     """
 
     task: Task
@@ -85,6 +105,7 @@ class AgentContext:
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     definition: AgentDefinition | None = None
     live: Live | None = None
+    skills: SkillSet | None = None
 
     @property
     def is_web_open(self) -> bool:

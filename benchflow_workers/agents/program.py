@@ -12,7 +12,15 @@ from benchflow_workers.agents.turn import UNLIMITED_S
 from benchflow_workers.sandbox.base import Command, Upload
 from benchflow_workers.shell_scripts import HEAD_BYTES, interpreter_of, is_shell_script, unix_text
 
-__all__ = ["HOME_DIR", "check_started", "program_argv", "program_command", "program_uploads", "start_command"]
+__all__ = [
+    "FIND_HOME",
+    "HOME_DIR",
+    "check_started",
+    "program_argv",
+    "program_command",
+    "program_uploads",
+    "start_command",
+]
 
 AGENT_DIR: Final = "/opt/benchflow/agent"
 """Folder of the program in the sandbox; root's."""
@@ -31,13 +39,7 @@ ELF: Final = b"\x7fELF"
 NOT_RUNNABLE: Final = "benchflow-agent: missing"
 """What the script below says on standard error before the program began."""
 
-_START: Final = f"""
-user=$1 need=$2
-shift 2
-if [ -n "$need" ] && ! command -v "$need" >/dev/null 2>&1; then
-  echo "{NOT_RUNNABLE} $need" >&2
-  exit 127
-fi
+FIND_HOME: Final = """
 if [ -n "$user" ] && [ -r /etc/passwd ]; then
   while IFS=: read -r name _ id _ _ home _; do
     if [ "$name" = "$user" ] || [ "$id" = "$user" ]; then
@@ -47,6 +49,17 @@ if [ -n "$user" ] && [ -r /etc/passwd ]; then
     fi
   done </etc/passwd
 fi
+"""
+"""Sets the home folder of the user in `$user`; empty = it is set already."""
+
+_START: Final = f"""
+user=$1 need=$2
+shift 2
+if [ -n "$need" ] && ! command -v "$need" >/dev/null 2>&1; then
+  echo "{NOT_RUNNABLE} $need" >&2
+  exit 127
+fi
+{FIND_HOME}
 export BENCHFLOW_WORKDIR="$(pwd)"
 if [ -d {HOME_DIR} ] && [ -n "${{HOME:-}}" ]; then
   mkdir -p "$HOME" && cp -R {HOME_DIR}/. "$HOME"/

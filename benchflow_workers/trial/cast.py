@@ -10,9 +10,10 @@ from benchflow_client.errors import TrialError
 from benchflow_client.plan.playing import is_played_by_job, most_rounds, unplayable
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.agent_definition import AgentDefinition
+from benchflow_client.schema.ids import slug
 from benchflow_client.schema.job import JobSpec
 from benchflow_client.schema.loop import parse_loop
-from benchflow_client.schema.scenes import Role
+from benchflow_client.schema.scenes import Role, Scene
 from benchflow_client.schema.task import Task
 from benchflow_client.tasks.scenes import (
     PlannedTurn,
@@ -27,6 +28,7 @@ from benchflow_workers.agents.tools import MCP_CONFIG
 from benchflow_workers.trial.networks import network_variables
 from benchflow_workers.trial.records import Attempt, Prepared
 from benchflow_workers.trial.session import Session
+from benchflow_workers.trial.skills import named_skills, with_skill_set
 from benchflow_workers.trial.talk import Talk
 from benchflow_workers.trial.variables import resolve_templates, secret_references, secret_values
 from benchflow_workers.users.base import User
@@ -89,10 +91,10 @@ def with_turns(whole: Prepared, attempt: Attempt, agents: Agents, environ: Mappi
     cast = _Cast(whole, attempt, agents, environ)
     players = {name: cast.player(name, roles[name]) for name in dict.fromkeys(turn.role for turn in turns)}
     whole = replace(whole, secrets=cast.secrets)
-    talk = _talk(whole, attempt, tuple(_session(players[turn.role], (turn,)) for turn in turns))
+    talk = _talk(whole, attempt, tuple(cast.session(players[turn.role], (turn,)) for turn in turns))
     if talk is not None:
         return replace(whole, talk=talk)
-    sessions = tuple(_session(players[group[0].role], group) for group in sessions_of(turns))
+    sessions = tuple(cast.session(players[group[0].role], group) for group in sessions_of(turns))
     return replace(whole, sessions=sessions)
 
 
@@ -146,16 +148,6 @@ def _runs_commands(whole: Prepared) -> bool:
     return whole.provider.capabilities.runs_commands
 
 
-def _session(player: Session, turns: Sequence[PlannedTurn]) -> Session:
-    prompts = tuple(turn.prompt for turn in turns)
-    return replace(
-        player,
-        turns=tuple(turn.id for turn in turns),
-        scene=turns[0].scene,
-        context=replace(player.context, prompts=prompts),
-    )
-
-
 def _as_role(spec: AgentSpec, role: Role) -> AgentSpec:
     """Return what is said of an agent with what a role says on top."""
     said = {"model": role.model, "idle_timeout_s": role.idle_timeout_sec, "effort": role.reasoning_effort}
@@ -204,6 +196,27 @@ class _Cast:
         if not is_job or spec.model != planned.spec.model:
             agent, self.secrets = self._agents(Part(spec, part.definition), Env(env, self.secrets))
         return Session((), None, name, planned.label if is_job else spec.label, agent, context)
+
+    def session(self, player: Session, turns: Sequence[PlannedTurn]) -> Session:
+        """Return the session of a role's turns, with the skills of the role, else the scene, else the job."""
+        turn, document = turns[0], document_of(self._whole.folder.task)
+        scene = document.scenes[turn.scene_number - 1] if document.scenes else Scene()
+        named = {
+            f"role-{slug(turn.role)}": document.agents.roles[turn.role].skills_dir,
+            f"scene-{turn.scene_number}": scene.skills_dir,
+        }
+        own = (
+            named_skills(self._attempt, folder, name, self._whole.folder.path)
+            for name, folder in named.items()
+        )
+        skills = next(filter(None, own), self._whole.agent_context.skills)
+        context = with_skill_set(player.context, skills, is_control=False)
+        return replace(
+            player,
+            turns=tuple(turn.id for turn in turns),
+            scene=turn.scene,
+            context=replace(context, prompts=tuple(turn.prompt for turn in turns)),
+        )
 
     def _shared(self, spec: AgentSpec) -> dict[str, str]:
         """Return the variables an agent gets that is not the job's: a script of the task gets none of the job's."""

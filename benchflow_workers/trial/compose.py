@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from benchflow_client.errors import AgentError, SandboxError
-from benchflow_client.schema.compose import MAIN_SERVICE, Service
+from benchflow_client.schema.compose import MAIN_SERVICE, Compose, Mount, Service
+from benchflow_client.schema.skills import BUNDLED_SKILLS
 from benchflow_client.schema.task import Task
 from benchflow_client.tasks.compose import compose_lookup, resolve_compose
 from benchflow_client.tasks.compose_variables import (
@@ -24,6 +25,8 @@ from benchflow_client.tasks.text import peek_text
 from benchflow_workers.sandbox.base import SandboxSpec
 from benchflow_workers.sandbox.services_spec import ServicesSpec
 from benchflow_workers.trial.records import TaskFolder
+
+_SKILLS = posixpath.basename(BUNDLED_SKILLS)
 
 
 def with_services(spec: SandboxSpec, folder: TaskFolder) -> SandboxSpec:
@@ -42,7 +45,7 @@ def with_services(spec: SandboxSpec, folder: TaskFolder) -> SandboxSpec:
         lookup = compose_lookup(
             folder.path, folder.task.config, spec.env, verifier_dir=folder.task.verifier_dir
         )
-        compose = resolve_compose(file, lookup)
+        compose = _without_skills(resolve_compose(file, lookup), folder.path / "environment")
         by_plugin = fill_in(file.by_plugin, lookup)
         env = {
             name: _environment(service, folder.path / "environment", lookup)
@@ -59,6 +62,20 @@ def with_services(spec: SandboxSpec, folder: TaskFolder) -> SandboxSpec:
         needs_plugin=file.needs_plugin,
     )
     return _with_main(replace(spec, services=services), compose.main, services.env[MAIN_SERVICE])
+
+
+def _without_skills(compose: Compose, folder: Path) -> Compose:
+    """Return services without mounts of the task's own skills, where these are left out."""
+
+    def is_left(mount: Mount) -> bool:
+        path = posixpath.normpath(mount.source)
+        return mount.type != "bind" or path.split("/")[0] != _SKILLS or (folder / path).exists()
+
+    services = {
+        name: service.model_copy(update={"volumes": tuple(filter(is_left, service.volumes))})
+        for name, service in compose.services.items()
+    }
+    return compose.model_copy(update={"services": services})
 
 
 def _with_main(spec: SandboxSpec, main: Service, env: Mapping[str, str]) -> SandboxSpec:

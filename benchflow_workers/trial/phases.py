@@ -15,6 +15,7 @@ from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import AgentRun
 from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.ready import Installs
+from benchflow_workers.agents.skills import place_skills
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
 from benchflow_workers.sandbox.services import SERVICE_LOGS_DIR, save_service_logs
@@ -60,7 +61,9 @@ class Stopwatch:
 
 
 async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGenerator[Captured, None]:
-    """Run setup commands, start services, wait for the healthcheck, make the agent's user (a step makes its own).
+    """Run setup commands, start services, wait for the healthcheck, make the agent's user, place its skills.
+
+    A step makes its own user; steps and sessions place their own skills.
 
     Args:
         prepared: The rollout.
@@ -72,6 +75,7 @@ async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGen
 
     Raises:
         SandboxError: `sandbox.start_failed` naming the step and the end of its output.
+        AgentError: `agent.not_runnable`, `agent.install_failed`, `skills.not_placed`.
     """
     table = prepared.folder.task.config.sandbox
     await enter_network(prepared, sandbox, "setup")
@@ -92,6 +96,9 @@ async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGen
             locked=prepared.agent_context.locked,
         )
     await _install(prepared, sandbox)
+    if not (prepared.steps or prepared.sessions or prepared.talk):
+        timeout_s = prepared.verify_context.setup_timeout_s
+        await place_skills(sandbox, prepared.agent_context, timeout_s=timeout_s, keep=folder)
 
 
 async def _install(prepared: Prepared, sandbox: Sandbox) -> None:

@@ -17,13 +17,21 @@ from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.store.layout import attempt_prefix
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.separate import as_run
-from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
+from benchflow_workers.agents.base import (
+    INSTRUCTION_PATH,
+    LOGS_DIR,
+    Agent,
+    AgentContext,
+    SkillSet,
+    prompt_bytes,
+)
 from benchflow_workers.agents.launch import EFFORT
 from benchflow_workers.agents.registry import Metering, kind_of
 from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.agents.tools import tool_uploads
 from benchflow_workers.sandbox.base import ROOT, SandboxProvider, SandboxSpec, Upload
 from benchflow_workers.trial.artifacts import ARTIFACTS_DIR
+from benchflow_workers.trial.bare import without_skills
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.cast import Env, Part, with_turns
@@ -38,6 +46,7 @@ from benchflow_workers.trial.recovery import kept_for, recovery_of
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.separate import with_separate
+from benchflow_workers.trial.skills import skills_of, with_skill_set, with_workshop
 from benchflow_workers.trial.step_folders import step_folder
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
@@ -91,8 +100,10 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         StoreError: The store cannot be read.
     """
     provider = parts.provider(attempt.plan.sandbox)
-    folder = parts.bundles.task(attempt.trial.task)
+    unpacked = parts.bundles.task(attempt.trial.task)
+    folder = without_skills(unpacked, attempt.plan)
     folder = replace(folder, task=as_run(folder.task, attempt.plan.spec))
+    skills = skills_of(attempt, unpacked, parts.bundles)
     _check_supported(folder.task, provider)
     steps = step_tables(folder.task.config)
     verifier = folder.task.config.verifier
@@ -104,13 +115,17 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         kept = kept_for(attempt, folder.task, parts.bundles.store)
         whole = _resolve(attempt, parts, folder, provider, kept=kept)
         if kept is None:
+            whole = _with_skills(whole, skills)
             whole = with_turns(whole, attempt, partial(_role_agent, attempt, parts), parts.environ)
+        if kept is None and _is_written_first(attempt, whole):
+            whole = with_workshop(whole, attempt, parts.bundles)
         whole = _with_programs(whole, parts)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
         recovery = recovery_of(attempt, folder.task, parts.bundles.store, kept)
         ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen, recovery=recovery)
         return _with_live(with_separate(ready, attempt.plan.spec, parts.environ), attempt, parts)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
+    done = tuple(replace(step, prepared=_with_skills(step.prepared, skills)) for step in done)
     done = with_step_networks(done)
     first = _with_programs(done[0].prepared, parts)
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
@@ -127,6 +142,19 @@ def _with_live(whole: Prepared, attempt: Attempt, parts: Parts) -> Prepared:
     live = LiveTrajectory(parts.bundles.store, prefix, whole.secrets)
     steps = tuple(replace(step, prepared=replace(step.prepared, live=live)) for step in whole.steps)
     return replace(whole, live=live, steps=steps)
+
+
+def _with_skills(prepared: Prepared, skills: SkillSet | None) -> Prepared:
+    """Return a rollout whose agent has skills, where commands are run at all."""
+    given = skills if prepared.provider.capabilities.runs_commands else None
+    context = with_skill_set(prepared.agent_context, given, is_control=prepared.agent.is_control)
+    return replace(prepared, agent_context=context)
+
+
+def _is_written_first(attempt: Attempt, whole: Prepared) -> bool:
+    """Return whether the agent writes skills before it does the task."""
+    acts = whole.provider.capabilities.runs_commands and not whole.agent.is_control
+    return attempt.plan.spec.skill_mode == "self-gen" and acts
 
 
 def _prepare_step(

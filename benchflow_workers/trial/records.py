@@ -17,7 +17,7 @@ from benchflow_client.schema.task_steps import StepTable
 from benchflow_client.schema.trial import AgentUsage, FrozenWorkspace
 from benchflow_client.schema.turns import RoundRow, SessionResult
 from benchflow_client.store.base import Store
-from benchflow_workers.agents.base import Agent, AgentContext
+from benchflow_workers.agents.base import Agent, AgentContext, SkillSet
 from benchflow_workers.sandbox.base import SandboxProvider, SandboxSpec
 from benchflow_workers.trial.carry import Carried
 from benchflow_workers.trial.host_locks import HostLocks
@@ -258,6 +258,7 @@ class Rollout:
         secrets: Values found on the way that must not appear in anything that is written.
         is_broken: The agent's turn broke off, so that no tests are run.
         agent_version: What the agent says it is; empty = nothing.
+        skills: The skills of the session that was played last; None = it had none.
     """
 
     sandbox_id: str | None = None
@@ -282,6 +283,7 @@ class Rollout:
     is_solver_kept: bool = False
     secrets: frozenset[str] = frozenset()
     agent_version: str = ""
+    skills: SkillSet | None = None
 
 
 def frozen_room(folder: Path) -> Path:

@@ -155,7 +155,7 @@ async def _all_steps(work: _Work, start: Rollout) -> Rollout:
         one = Rollout(sandbox_id=start.sandbox_id)
         async with Boundary() as preparing:
             with inner.phase("setup", "agent_setup"):
-                await begin_step(step, work.sandbox, is_first=not done)
+                await begin_step(step, work.sandbox, inner.folder, is_first=not done)
         one = with_failure(one, preparing.failure)
         one = await _round(inner, one, is_ready=preparing.failure is None)
         done.append(replace(one, seconds=inner.watch.seconds))
@@ -176,9 +176,10 @@ async def _act(work: _Work, rollout: Rollout) -> AsyncGenerator[Rollout, None]:
         return
     for session in work.prepared.sessions:
         with work.phase("agent", "agent_execution"):
-            rollout = await play(work.prepared, session, work.sandbox, rollout)
+            rollout = await play(work.prepared, session, work.sandbox, rollout, folder=work.folder)
         yield rollout
-        if not ended_well(rollout):
+        # What was written in a workshop is looked at next, however the session ended.
+        if rollout.is_broken or not (session.workshop or ended_well(rollout)):
             yield with_rest_unplayed(rollout, work.prepared.sessions)
             return
     if not work.prepared.sessions:
@@ -199,7 +200,7 @@ async def _rounds(work: _Work, talk: Talk, rollout: Rollout) -> AsyncGenerator[R
             return
         started, looked = time.monotonic(), NOBODY_LOOKED
         with work.phase("agent", "agent_execution"):
-            rollout = await play(work.prepared, session, work.sandbox, rollout)
+            rollout = await play(work.prepared, session, work.sandbox, rollout, folder=work.folder)
         yield rollout
         if talk.verifier is not None and not rollout.is_broken:
             with work.phase("checking", "soft_verifier"):

@@ -99,6 +99,7 @@ def with_separate(prepared: Prepared, spec: JobSpec, environ: Mapping[str, str])
         keeps_entrypoint=False,
         env=env,
         uploads=tuple(upload for upload in first.uploads if upload.target in _BASE_UPLOADS),
+        mounts=(),
         services=None,
     )
     separate = Separate(sandbox, image.source, spec.separate_verifier_include)

@@ -20,6 +20,7 @@ class Session:
         label: What the agent is called.
         agent: Who works.
         context: What the agent may know; its prompts are those of the turns.
+        workshop: Folder it is to write skills in, which later sessions need however it ended; empty = it does the task.
     """
 
     turns: tuple[str, ...]
@@ -28,3 +29,4 @@ class Session:
     label: str
     agent: Agent
     context: AgentContext
+    workshop: str = ""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.task import Task
+from benchflow_workers.agents.skills import place_skills
 from benchflow_workers.agents.usage import total_usage
 from benchflow_workers.agents.user import SYSTEM_PATH, prepare_user
 from benchflow_workers.sandbox.base import ROOT, Command, Sandbox, Upload
@@ -45,16 +46,17 @@ exec sh ./{SETUP_SCRIPT} 2>&1
 """
 
 
-async def begin_step(step: PreparedStep, sandbox: Sandbox, *, is_first: bool) -> None:
+async def begin_step(step: PreparedStep, sandbox: Sandbox, folder: Path, *, is_first: bool) -> None:
     """Make the sandbox ready for a step's agent.
 
     Clears what the step before left, places instruction, program and workdir, gives the
-    workspace to the step's user, runs `setup.sh` as that user, waits for the healthcheck.
+    workspace to the step's user, runs `setup.sh` as that user, waits for the healthcheck,
+    places the agent's skills.
 
     Raises:
         SandboxError: `sandbox.start_failed`: `setup.sh` or the healthcheck failed, or the
             step before cannot be cleared away; what the sandbox raises.
-        AgentError: `agent.not_runnable`: the user cannot be made.
+        AgentError: `agent.not_runnable`: the user cannot be made; `skills.not_placed`.
     """
     prepared = step.prepared
     if not is_first:
@@ -73,6 +75,9 @@ async def begin_step(step: PreparedStep, sandbox: Sandbox, *, is_first: bool) ->
         await _set_up(step, sandbox, user)
     if step.table.healthcheck is not None:
         await until_healthy(step.table.healthcheck, sandbox)
+    await place_skills(
+        sandbox, prepared.agent_context, timeout_s=prepared.verify_context.setup_timeout_s, keep=folder
+    )
 
 
 async def _clear(prepared: Prepared, sandbox: Sandbox) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchflow_client.schema.turns import SessionResult
-from benchflow_workers.agents.base import INSTRUCTION_PATH, prompt_bytes
+from benchflow_workers.agents.base import INSTRUCTION_PATH, SkillSet, prompt_bytes
 from benchflow_workers.agents.events import EVENTS_PATH
+from benchflow_workers.agents.skills import open_workshop, place_skills
 from benchflow_workers.agents.usage import total_usage
 from benchflow_workers.sandbox.base import Sandbox, Upload
 from benchflow_workers.trial import phases
@@ -21,29 +22,51 @@ from benchflow_workers.trial.session import Session
 __all__ = ["ended_well", "play", "with_rest_unplayed"]
 
 
-async def play(prepared: Prepared, session: Session, sandbox: Sandbox, rollout: Rollout) -> Rollout:
+async def play(
+    prepared: Prepared, session: Session, sandbox: Sandbox, rollout: Rollout, *, folder: Path
+) -> Rollout:
     """Let an agent work through the prompts of a session, and return the rollout with what it left.
 
-    Where the role changes, what the agent before left running is killed and the files of
+    Where the role changes, what the agent before left running is killed and files and skills of
     this one are placed; the workspace stays as it is.
 
+    Args:
+        prepared: The task.
+        session: Who works, on what.
+        sandbox: Where.
+        rollout: What the trial has come to.
+        folder: The attempt's on this host.
+
     Raises:
-        AgentError: `agent.not_runnable` when it could not be started at all.
+        AgentError: `agent.not_runnable` when it could not be started at all; `skills.not_placed`, `skills.not_written`.
         SandboxError: The sandbox failed under it.
     """
     before = rollout.sessions[-1] if rollout.sessions else None
     uploads = [Upload(INSTRUCTION_PATH, content=prompt_bytes(session.context.prompts[0]), mode=0o644)]
-    if before is None or (before.scene, before.role) != (session.scene, session.role):
+    is_other = before is None or (before.scene, before.role) != (session.scene, session.role)
+    if is_other:
         if before is not None and prepared.verify_context.agent_user is not None:
             await sandbox.kill(prepared.verify_context.agent_user)
         uploads.extend(session.agent.uploads(session.context))
     await sandbox.put(uploads)
+    if is_other:
+        setup_s = prepared.verify_context.setup_timeout_s
+        await _equip(session, sandbox, rollout.skills, timeout_s=setup_s, folder=folder)
     started = time.monotonic()
     inner = replace(prepared, agent=session.agent, agent_context=session.context)
     one = await phases.take_turn(inner, sandbox, Rollout())
     seconds = time.monotonic() - started
     one = await _with_new_events(one, sandbox, rollout.n_events_read)
     return _joined(rollout, one, session, seconds)
+
+
+async def _equip(
+    session: Session, sandbox: Sandbox, before: SkillSet | None, *, timeout_s: float, folder: Path
+) -> None:
+    """Give an agent the skills of its session, or the place where it is to write some."""
+    if session.workshop:
+        await open_workshop(sandbox, session.workshop, session.context.user, timeout_s=timeout_s)
+    await place_skills(sandbox, session.context, timeout_s=timeout_s, before=before, keep=folder)
 
 
 def ended_well(rollout: Rollout) -> bool:
@@ -96,6 +119,7 @@ def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) ->
     is_first = not rollout.sessions
     return replace(
         rollout,
+        skills=session.context.skills,
         failures=(*rollout.failures, *failures),
         warnings=(*rollout.warnings, *one.warnings),
         events=(*rollout.events, _mark(session), *one.events),

@@ -52,6 +52,8 @@ EVERY_FIELD: dict[str, Any] = {
     "separate_verifier_include": ["/opt/tool", "/srv/data"],
     "loop": "verify-retry:k=2,feedback=raw",
     "user": "patient",
+    "skill_mode": "with-skill",
+    "skills_dir": "skills",
     "environment_manifest": "notes@v1",
     "job_name": "my-job",
     "jobs_dir": "out",
@@ -105,7 +107,7 @@ def refusal(flags: Mapping[str, Any], file: Path | None = None) -> JobSpecError:
 
 
 def test_the_test_names_every_field() -> None:
-    assert set(EVERY_FIELD) == set(JobSpec.model_fields)
+    assert set(EVERY_FIELD) == set(JobSpec.model_fields) - {"skill_creator_dir"}
     assert {name for name in EVERY_FIELD if JobSpec.model_fields[name].default == EVERY_FIELD[name]} == set()
 
 
@@ -115,6 +117,21 @@ def test_flags_a_job_file_and_arguments_say_the_same(job_file: FileMaker) -> Non
     from_file = read_spec({}, job_file(yaml.safe_dump(EVERY_FIELD)))
 
     assert from_flags == from_file == JobSpec(**EVERY_FIELD)
+
+
+def test_a_folder_of_skills_is_refused_where_its_mode_does_not_use_it() -> None:
+    """The one setting that does not go together with all the others has this mode of its own."""
+    spec = {"tasks": "t", "agent": ["nop"], "skill_mode": "self-gen", "skill_creator_dir": "creators"}
+
+    assert parsed(*as_arguments(spec))[0] == JobSpec(**spec)
+    for fields in (
+        {"skills_dir": "s"},
+        {"skills_dir": "s", "skill_mode": "self-gen"},
+        {"skill_creator_dir": "s"},
+    ):
+        error = refusal({"tasks": "t", "agent": ["nop"], **fields})
+        assert "it is used with skill_mode" in error.message
+    assert "a loop or a user" in refusal({**spec, "loop": "self-review:k=1"}).message
 
 
 def test_help_lists_every_field_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,7 @@ def test_a_key_is_the_same_on_any_day_and_machine(plan: Planner) -> None:
         {"agent": [{"name": "oracle"}]},
         {"timeout_multiplier": 1},
         {"loop": "single-shot"},
+        {"skill_mode": "no-skill"},
     ],
     ids=lambda fields: ",".join(fields),
 )
@@ -99,6 +100,7 @@ def test_what_changes_no_score_changes_no_identity(plan: Planner, fields: dict[s
         ({"agent_timeout_s": 5}, ["agent oracle, timeout_s: – -> 5.0"]),
         ({"loop": "self-review:k=2"}, ["loop: – -> self-review:k=2"]),
         ({"user": "patient"}, ["user: – -> patient"]),
+        ({"skill_mode": "with-skill"}, ["skill_mode: – -> with-skill"]),
         ({"agent_idle_timeout_s": 0}, ["agent oracle, idle_timeout_s: 600.0 -> 0.0"]),
         ({"agent_env": ["A=1"]}, ["agent oracle, variable A: – -> 1"]),
         ({"agent_env": ["A"]}, ["agent oracle, variable A: – -> set by the worker"]),
@@ -149,6 +151,18 @@ def test_a_script_counts_by_its_content_wherever_it_is(plan: Planner, tmp_path: 
     assert [line.partition(":")[0] for line in changed(first, other)] == ["agent mine, script"]
 
 
+def test_skills_count_by_their_content_wherever_they_are(plan: Planner, tmp_path: Path) -> None:
+    folders = []
+    for folder, text in (("a", "Read.\n"), ("b", "Read.\n"), ("c", "Write.\n")):
+        (tmp_path / folder / "pdf").mkdir(parents=True)
+        folders.append(tmp_path / folder)
+        (folders[-1] / "pdf/SKILL.md").write_text(text)
+    first, same, other = (plan(skill_mode="with-skill", skills_dir=str(folder)) for folder in folders)
+
+    assert changed(first, same) == []
+    assert [line.partition(":")[0] for line in changed(first, other)] == ["skills_dir"]
+
+
 def test_the_last_value_of_a_variable_counts_and_their_order_does_not(plan: Planner) -> None:
     assert changed(plan(agent_env=["A=1", "B=2"]), plan(agent_env=["B=2", "A=0", "A=1"])) == []
 
@@ -171,7 +185,7 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
 
     counting = {"timeout_multiplier", "sandbox_user", "sandbox_locked_paths", "tries"}
     counting |= {"separate_verifier", "separate_verifier_include", "loop", "user"}
-    counting |= {"environment_manifest", "capture_tokens"}
+    counting |= {"environment_manifest", "capture_tokens", "skill_mode"}
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
     assert AgentSpec.model_fields.keys() == {

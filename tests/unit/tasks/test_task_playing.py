@@ -29,8 +29,6 @@ def reasons(
         ("agents: {roles: {a: {agent: job}, b: {agent: codex-x}}}", ("agents.roles.b.agent: this version has no agent 'codex-x'",)),
         ("agents: {roles: {a: {agent: job}, b: {agent: oracle}}}", ("agents.roles.b.agent: 'oracle' is a control, which plays no role",)),
         ("agents: {roles: {b: {agent: agents/critic.sh}}}", ("agents.roles: 'solve' plays none of them; they are played by agents/critic.sh",)),
-        ("agents: {roles: {a: {agent: job, skills_dir: /x}}}", ("agents.roles.a.skills_dir: skills of a role are not placed by this version",)),
-        ("agents: {roles: {a: {agent: job}}}\nscenes: [{skills_dir: /x}]", ("scenes[0].skills_dir: skills of a scene are not placed by this version",)),
         ("scenes: [{}]", ("scenes: no role has a turn in them",)),
         ("agents: {roles: {a: {agent: job}, b: {agent: codex-x}}}\nscenes: [{turns: [a]}]", ()),
     ],

@@ -295,11 +295,11 @@ def test_free_maps_keep_plain_data(make_task):
 def test_author_is_told_of_what_has_no_effect(make_task):
     config = "[verifier]\nworkspace_recovery = true\n"
 
-    task = read_task(make_task({"task.toml": config, "environment/skills/a/SKILL.md": "x"}))
+    task = read_task(make_task({"task.toml": config, "environment/skills/a/skill.md": "x"}))
 
     assert task.warnings == (
         "verifier: workspace_recovery and submission_files keep nothing in this version",
-        "environment/skills: skills are not placed in the sandbox by this version",
+        "environment/skills: it has no skill: no folder with a SKILL.md",
     )
 
 
