@@ -110,19 +110,13 @@ def find_work(
         UnknownAgentError: No agent of that name.
         JobSpecError: An agent's script, a folder of skills, or the environment manifest cannot be used.
     """
-    if spec.environment_manifest is not None:
-        text = manifest_text(spec.environment_manifest, env_registry)
-        spec = spec.model_copy(update={"environment_manifest": text})
+    spec = _with_manifest(spec, env_registry)
     agents, scripts = plan_agents(spec.resolved_agents(), own or {}, staging=cache_dir / "scripts")
     skills, own_skills = plan_skills("skills_dir", spec.skills_dir)
     creator, creators = plan_skills("skill_creator_dir", spec.skill_creator_dir)
     source = resolve(spec.tasks, cache_dir=cache_dir / "sources")
     discovery = discover(source.path, room=cache_dir / "converted")
-    broken = tuple(
-        item
-        for item in discovery.broken
-        if is_selected(item.name, include=spec.include, exclude=spec.exclude)
-    )
+    broken = _asked_for(discovery.broken, spec)
     found = _readable(discovery.tasks, broken, spec)
     return Work(
         spec=spec,
@@ -166,6 +160,20 @@ def make_draft(work: Work, *, sandbox: str) -> Draft:
         for text in (*item.task.warnings, *skill_warnings(item.task, work.spec))
     )
     return Draft(plan, {**folders, **work.brought}, warnings)
+
+
+def _with_manifest(spec: JobSpec, registry: Path | None) -> JobSpec:
+    """Return a spec with the manifest it names in place of its name."""
+    if spec.environment_manifest is None:
+        return spec
+    text = manifest_text(spec.environment_manifest, registry)
+    return spec.model_copy(update={"environment_manifest": text})
+
+
+def _asked_for(broken: Sequence[BrokenTask], spec: JobSpec) -> tuple[BrokenTask, ...]:
+    return tuple(
+        item for item in broken if is_selected(item.name, include=spec.include, exclude=spec.exclude)
+    )
 
 
 def _readable(

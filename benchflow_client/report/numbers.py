@@ -107,12 +107,22 @@ def _settings(plan: Plan) -> Iterator[str]:
         yield f"loop {spec.loop}"
     if spec.user is not None:
         yield f"user {spec.user}"
+    yield from _skills(plan)
     if spec.sandbox_user == "root":
         yield "agent runs as root: tests are not protected"
     if spec.separate_verifier:
         yield "tests in a sandbox of their own"
     if spec.limit or spec.include or spec.exclude:
         yield "a part of the tasks"
+
+
+def _skills(plan: Plan) -> Iterator[str]:
+    if plan.spec.skill_mode == "self-gen":
+        yield "skills that agents write first"
+    elif plan.skills is not None:
+        yield f"skills {name_some(plan.skills.names, most=5)}"
+    elif plan.spec.skill_mode == "with-skill":
+        yield "skills of each task"
 
 
 def _agent_row(group: AgentGroup, *, is_mixed: bool, is_whole: bool) -> Row:

@@ -17,14 +17,7 @@ from benchflow_client.schema.task_steps import StepTable, step_tables
 from benchflow_client.store.layout import attempt_prefix
 from benchflow_client.tasks.gate import unsupported
 from benchflow_client.tasks.separate import as_run
-from benchflow_workers.agents.base import (
-    INSTRUCTION_PATH,
-    LOGS_DIR,
-    Agent,
-    AgentContext,
-    SkillSet,
-    prompt_bytes,
-)
+from benchflow_workers.agents.base import INSTRUCTION_PATH, LOGS_DIR, Agent, AgentContext, prompt_bytes
 from benchflow_workers.agents.launch import EFFORT
 from benchflow_workers.agents.registry import Metering, kind_of
 from benchflow_workers.agents.toolbox import Toolbox
@@ -46,7 +39,7 @@ from benchflow_workers.trial.recovery import kept_for, recovery_of
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.separate import with_separate
-from benchflow_workers.trial.skills import skills_of, with_skill_set, with_workshop
+from benchflow_workers.trial.skills import skills_of, with_skills, with_step_skills, with_workshop
 from benchflow_workers.trial.step_folders import step_folder
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
@@ -115,9 +108,8 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         kept = kept_for(attempt, folder.task, parts.bundles.store)
         whole = _resolve(attempt, parts, folder, provider, kept=kept)
         if kept is None:
-            whole = _with_skills(whole, skills)
+            whole = with_skills(whole, skills)
             whole = with_turns(whole, attempt, partial(_role_agent, attempt, parts), parts.environ)
-        if kept is None and _is_written_first(attempt, whole):
             whole = with_workshop(whole, attempt, parts.bundles)
         whole = _with_programs(whole, parts)
         sandbox = with_services(with_network(whole.sandbox, (folder.task.config,)), folder)
@@ -125,8 +117,7 @@ def prepare(attempt: Attempt, parts: Parts) -> Prepared:
         ready = replace(whole, sandbox=sandbox, is_frozen_after=is_frozen, recovery=recovery)
         return _with_live(with_separate(ready, attempt.plan.spec, parts.environ), attempt, parts)
     done = tuple(_prepare_step(attempt, parts, folder, provider, step=step) for step in steps)
-    done = tuple(replace(step, prepared=_with_skills(step.prepared, skills)) for step in done)
-    done = with_step_networks(done)
+    done = with_step_networks(with_step_skills(done, skills))
     first = _with_programs(done[0].prepared, parts)
     secrets = first.secrets.union(*(step.prepared.secrets for step in done))
     sandbox = with_services(replace(first.sandbox, build_context=_build_context(folder)), folder)
@@ -142,19 +133,6 @@ def _with_live(whole: Prepared, attempt: Attempt, parts: Parts) -> Prepared:
     live = LiveTrajectory(parts.bundles.store, prefix, whole.secrets)
     steps = tuple(replace(step, prepared=replace(step.prepared, live=live)) for step in whole.steps)
     return replace(whole, live=live, steps=steps)
-
-
-def _with_skills(prepared: Prepared, skills: SkillSet | None) -> Prepared:
-    """Return a rollout whose agent has skills, where commands are run at all."""
-    given = skills if prepared.provider.capabilities.runs_commands else None
-    context = with_skill_set(prepared.agent_context, given, is_control=prepared.agent.is_control)
-    return replace(prepared, agent_context=context)
-
-
-def _is_written_first(attempt: Attempt, whole: Prepared) -> bool:
-    """Return whether the agent writes skills before it does the task."""
-    acts = whole.provider.capabilities.runs_commands and not whole.agent.is_control
-    return attempt.plan.spec.skill_mode == "self-gen" and acts
 
 
 def _prepare_step(

@@ -18,10 +18,17 @@ from benchflow_client.tasks.skills import bundled_skills
 from benchflow_workers.agents.base import AgentContext, SkillSet
 from benchflow_workers.agents.skills import SKILLS_VARIABLE
 from benchflow_workers.trial.cache import BundleCache
-from benchflow_workers.trial.records import Attempt, Prepared, TaskFolder
+from benchflow_workers.trial.records import Attempt, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.session import Session
 
-__all__ = ["named_skills", "skills_of", "with_skill_set", "with_workshop"]
+__all__ = [
+    "named_skills",
+    "skills_of",
+    "with_skill_set",
+    "with_skills",
+    "with_step_skills",
+    "with_workshop",
+]
 
 OTHER_SKILLS_DIR: Final = "/opt/benchflow/skills"
 """Folder of root's below which skills stand that not every turn has."""
@@ -102,13 +109,30 @@ def with_skill_set(context: AgentContext, skills: SkillSet | None, *, is_control
     return replace(context, env={**env, SKILLS_VARIABLE: skills.target}, skills=placed)
 
 
+def with_skills(prepared: Prepared, skills: SkillSet | None) -> Prepared:
+    """Return a rollout whose agent has skills, where commands are run at all."""
+    given = skills if prepared.provider.capabilities.runs_commands else None
+    context = with_skill_set(prepared.agent_context, given, is_control=prepared.agent.is_control)
+    return replace(prepared, agent_context=context)
+
+
+def with_step_skills(steps: tuple[PreparedStep, ...], skills: SkillSet | None) -> tuple[PreparedStep, ...]:
+    """Return steps whose agents have skills."""
+    return tuple(replace(step, prepared=with_skills(step.prepared, skills)) for step in steps)
+
+
 def with_workshop(whole: Prepared, attempt: Attempt, bundles: BundleCache) -> Prepared:
     """Return a rollout in which the agent first writes skills, then does the task in a new session with them.
+
+    Only where the job says so; controls write nothing.
 
     Raises:
         TrialError: `store.bundle_missing`.
         StoreError: The store cannot be read.
     """
+    acts = whole.provider.capabilities.runs_commands and not whole.agent.is_control
+    if attempt.plan.spec.skill_mode != "self-gen" or not acts:
+        return whole
     label, agent, context = attempt.trial.agent.label, whole.agent, whole.agent_context
     planned = attempt.plan.skill_creator
     prompt = _PROMPT.format(help="" if planned is None else _HELP, task=context.prompts[0])

@@ -86,9 +86,14 @@ def test_plan_names_every_setting_that_changes_a_score():
 
 @pytest.mark.parametrize(
     ("spec", "told"),
-    [({"loop": "self-review:k=2"}, "loop self-review:k=2"), ({"user": "patient"}, "user patient")],
+    [
+        ({"loop": "self-review:k=2"}, "loop self-review:k=2"),
+        ({"user": "patient"}, "user patient"),
+        ({"skill_mode": "with-skill"}, "skills of each task"),
+        ({"skill_mode": "self-gen"}, "skills that agents write first"),
+    ],
 )
-def test_plan_names_who_talks_to_the_agent(spec, told):
+def test_plan_names_who_talks_to_the_agent_and_what_helps_it(spec, told):
     lines = texts(plan_report(make_plan(**spec), fleet=""))
 
     assert lines[1] == f"settings that change a score: timeouts x1.0, network as each task says, {told}"
