@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from benchflow_client.schema.dialect import Dialect
@@ -29,6 +29,8 @@ class Provider:
         key_env: Variables that hold the key; the first that is set counts.
         families: Beginnings of model names that mean this provider without a prefix.
         limits_cached: Whether tokens read from its cache count in its own limits.
+        accounts: Those of these variables that hold an account's token, which is sent as `Authorization: Bearer`
+            -> headers that go with it.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Provider:
     key_env: tuple[str, ...]
     families: tuple[str, ...] = ()
     limits_cached: bool = True
+    accounts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -68,16 +71,21 @@ _ALL: Final = (
     Provider(
         "openai",
         _at("{OPENAI_BASE_URL|https://api.openai.com/v1}", "openai-completions", "openai-responses"),
-        ("OPENAI_API_KEY",),
+        ("OPENAI_API_KEY", "CODEX_API_KEY"),
         ("gpt", "o1", "o3", "o4", "codex"),
     ),
     Provider(
         "anthropic",
         _at("{ANTHROPIC_BASE_URL|https://api.anthropic.com}", "anthropic-messages"),
-        ("ANTHROPIC_API_KEY",),
+        ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
         ("claude", "haiku", "sonnet", "opus"),
         # Its "Rate limits" page: cache reads do not count towards input tokens per minute for current models.
         limits_cached=False,
+        accounts={
+            "ANTHROPIC_AUTH_TOKEN": {},
+            # What Claude Code itself sends with the token of `claude setup-token`.
+            "CLAUDE_CODE_OAUTH_TOKEN": {"anthropic-beta": "oauth-2025-04-20"},
+        },
     ),
     Provider(
         "google",

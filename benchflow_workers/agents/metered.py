@@ -82,7 +82,7 @@ class MeteredAgent:
         Raises:
             SandboxError: The sandbox has no way to the gateway, or failed under it.
         """
-        grant = Grant(self.target, self.purse, self.file, self.redactor)
+        grant = Grant(self.target, self.purse, self.file, self.redactor, is_web_open=context.is_web_open)
         with self.gateway.granted(grant):
             async with self._way(sandbox, context) as way:
                 run = await self.inner.run(sandbox, _with_model(context, grant, way.url))

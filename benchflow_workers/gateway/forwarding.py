@@ -16,6 +16,7 @@ from benchflow_workers.gateway.calls import Call, read_object
 from benchflow_workers.gateway.dialect import DialectRules, Document
 from benchflow_workers.gateway.dialects import RULES, dialect_of
 from benchflow_workers.gateway.grants import Grant, Grants
+from benchflow_workers.gateway.hosted import hosted_tools
 from benchflow_workers.gateway.journal import Journal
 from benchflow_workers.gateway.outward import LARGE_BYTES, Outward
 from benchflow_workers.gateway.pacing import LimitedError, Pace, Pacer
@@ -166,8 +167,15 @@ class Forwarder:
 def _headers(request: web.Request, call: Call) -> dict[str, str]:
     """Return the agent's headers with the provider's key in the place of the token."""
     headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
-    key = call.grant.target.key
-    return headers if key is None else headers | dict([call.rules.key_header(key)])
+    key, bearer = call.grant.target.key, call.grant.target.bearer
+    if key is None:
+        return headers
+    if bearer is None:
+        return headers | dict([call.rules.key_header(key)])
+    for name, value in bearer.items():
+        own = next((held for held in headers if held.lower() == name), None)
+        headers[name] = value if own is None else f"{headers.pop(own)},{value}"
+    return {**headers, "Authorization": f"Bearer {key}"}
 
 
 async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tuple[bytes, Document]:
@@ -183,6 +191,11 @@ async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tup
         )
     if others := _OTHER_MODELS.intersection(asked):
         raise _RefusedError("invalid_request_error", f"{min(others)!r} would ask other models; leave it out.")
+    if not grant.is_web_open and (hosted := hosted_tools(asked)):
+        raise _RefusedError(
+            "permission_error",
+            f"This task's network is not open, so its model gets no {', '.join(hosted)}; leave it out.",
+        )
     if (spent := grant.purse.refusal()) is not None:
         raise _RefusedError("budget_exceeded", f"The budget of this trial is used up: {spent}.")
     return body, asked

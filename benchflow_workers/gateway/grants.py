@@ -55,6 +55,7 @@ class Grant:
         purse: What it may use, together with other turns of its attempt.
         file: Where calls are recorded, one JSON object a line.
         redactor: Masks secrets before anything is written.
+        is_web_open: Its model may be given tools that reach the internet.
         slots: One for each call under way.
         large_slots: One more for each with a large body, until it is recorded.
         capture: What is asked beside what the agent asks; less once a server refused it.
@@ -65,6 +66,7 @@ class Grant:
     purse: Purse
     file: Path
     redactor: Masks
+    is_web_open: bool = True
     token: str = field(default_factory=lambda: TOKEN_PREFIX + secrets.token_urlsafe(24), repr=False)
     slots: asyncio.Semaphore = field(init=False, repr=False)
     large_slots: asyncio.Semaphore = field(init=False, repr=False)

@@ -46,6 +46,8 @@ class Target:
         key: The provider's key; None = it needs none. Never leaves this process but to the provider.
         account: For whom the provider counts.
         capture: What is asked for beside what the agent asks.
+        bearer: Headers that go with a key which is an account's token, sent as `Authorization: Bearer`; None = it
+            is sent as its dialect has it.
     """
 
     provider: str
@@ -54,6 +56,7 @@ class Target:
     key: str | None = field(repr=False)
     account: Account = Account()
     capture: Capture = Capture.NOTHING
+    bearer: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

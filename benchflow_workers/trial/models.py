@@ -45,7 +45,8 @@ def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, st
     held_by = _key_name(model, provider, own, variables)
     key = None if held_by is None else variables[held_by]
     account = _account(route, model, urls, variable=_variable_of(key, held_by, known_variables(environ)))
-    return Target(provider.name, route.model, urls, key, account)
+    bearer = None if held_by is None else provider.accounts.get(held_by)
+    return Target(provider.name, route.model, urls, key, account, bearer=bearer)
 
 
 def _key_name(

@@ -85,7 +85,11 @@ def client(home: Path) -> Iterator[Client]:
         definition = AGENTS[name].definition
         assert definition is not None
         assert toolbox.prepared(definition).is_dir()
-    with embedded_fleet(home, BENCHFLOW_RECONCILE_S="0.5", BENCHFLOW_PROVIDER_API_KEY=KEY) as made:
+    prices = home / "prices.json"
+    prices.write_text(json.dumps({"large-1": {"input": 2, "output": 10, "cache_read": 1}}))
+    with embedded_fleet(
+        home, BENCHFLOW_RECONCILE_S="0.5", BENCHFLOW_PROVIDER_API_KEY=KEY, BENCHFLOW_PRICES=str(prices)
+    ) as made:
         yield made
 
 
@@ -137,7 +141,11 @@ def test_every_agent_solves_the_task_and_finds_no_key(finished: Finished) -> Non
         assert {name for name, _ in endings} == set(READY)
 
 
-def test_tokens_are_those_the_server_told(finished: Finished) -> None:
+CALL_USD = (90 * 2 + 10 * 1 + 7 * 10) / 1e6
+"""What a call costs: of 100 tokens asked 10 come from a cache, 7 are answered."""
+
+
+def test_tokens_and_cost_are_those_the_server_told(finished: Finished) -> None:
     for name, task in finished.trials:
         calls = finished.lines(name, task, "llm_trajectory.jsonl")
         usage = finished.result(name, task).agent_result
@@ -147,6 +155,8 @@ def test_tokens_are_those_the_server_told(finished: Finished) -> None:
         assert {call["served_model"] for call in calls} == {"large-1"}
         assert (usage.n_input_tokens, usage.n_output_tokens) == (100 * len(calls), 7 * len(calls))
         assert usage.usage_source == "provider_response"
+        assert usage.cost_usd == pytest.approx(len(calls) * CALL_USD)
+        assert {call["price_source"] for call in calls} == {"own table"}
 
 
 def test_the_trajectory_tells_prompt_tool_and_answer(finished: Finished) -> None:

@@ -88,3 +88,20 @@ def test_a_model_of_nobody_cannot_be_run() -> None:
         target_of("opal-1", {}, WORKER)
 
     assert caught.value.code == "agent.not_runnable"
+
+
+@pytest.mark.parametrize(
+    ("environ", "key", "bearer"),
+    [
+        ({"ANTHROPIC_API_KEY": "k"}, "k", None),
+        ({"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t"}, "t", {}),
+        ({"ANTHROPIC_API_KEY": "k", "CLAUDE_CODE_OAUTH_TOKEN": "o"}, "k", None),
+        ({"CLAUDE_CODE_OAUTH_TOKEN": "o"}, "o", {"anthropic-beta": "oauth-2025-04-20"}),
+    ],
+)
+def test_of_anthropics_credentials_the_first_counts(
+    environ: dict[str, str], key: str, bearer: dict[str, str] | None
+) -> None:
+    target = target_of("claude-opus", {}, environ)
+
+    assert (target.key, target.bearer) == (key, bearer)
