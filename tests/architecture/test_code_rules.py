@@ -118,10 +118,11 @@ def test_no_parameter_is_a_positional_boolean() -> None:
 
 
 def test_only_settings_read_the_environment() -> None:
+    """And the tiny agent of the test kit, which is a program of its own that runs in sandboxes."""
     found = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
         for path in SOURCES
-        if path.name != "settings.py"
+        if path.name not in {"settings.py", "testing_agent.py"}
         for node in ast.walk(tree_of(path))
         if reads_environment(node)
     ]
