@@ -35,6 +35,8 @@ from benchflow_workers.lease import LeaseKeeper
 from benchflow_workers.leftovers import Leftovers
 from benchflow_workers.reconciler import Reconciler
 from benchflow_workers.sandbox.registry import SandboxRegistry
+from benchflow_workers.telemetry.base import NO_TELEMETRY, Telemetry
+from benchflow_workers.telemetry.registry import open_telemetry
 from benchflow_workers.trial.cache import BundleCache
 from benchflow_workers.trial.capacity import Capacity
 from benchflow_workers.trial.host_locks import HostLocks
@@ -132,6 +134,7 @@ def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerC
     keeper = LeaseKeeper(_keeper_ledger(at.ledger, worker.lease_ttl_s), ttl_s=worker.lease_ttl_s)
     sandboxes = SandboxRegistry(worker, state_dir=client.state_dir, book=book)
     variables = worker_settings.with_env_file(environ, env_file)
+    telemetry = _telemetry(environ, env_file)
     parts = _parts(client, worker, store, sandboxes=sandboxes, variables=variables, fleet=fleet)
     return WorkerContext(
         name=name,
@@ -145,13 +148,12 @@ def compose(environ: dict[str, str], *, env_file: Path | None = None) -> WorkerC
         jobs=jobs,
         keeper=keeper,
         admitter=admitter,
-        deliveries=Deliveries(ledger, store, keeper, dispatcher, admitter, jobs, parts, name, parts.scratch),
+        deliveries=Deliveries(ledger, store, keeper, dispatcher, admitter, jobs, parts, name, parts.scratch, telemetry),
         reconciler=Reconciler(
             ledger, dispatcher, jobs, Leftovers(_redis_broker(at), ledger), interval_s=worker.reconcile_s,
             is_leader=lambda: ledger.lead("reconciler", name, ttl_s=worker.reconcile_s * 3),
         ),
-        sandboxes=sandboxes,
-        capacity=parts.capacity, metering=parts.metering,
+        sandboxes=sandboxes, capacity=parts.capacity, metering=parts.metering,
         started_at=time.time(),
     )  # fmt: skip
 
@@ -207,6 +209,13 @@ def _metering(client: client_settings.Settings, worker: worker_settings.WorkerSe
         rates = RedisRates(RedisConnection(connection, address=address_of(at.ledger)))
     public = {"listen": worker.gateway_listen, "public_url": worker.gateway_public_url}
     return Metering(worker.prices, **public, rates=rates)
+
+
+def _telemetry(environ: dict[str, str], env_file: Path | None) -> Telemetry:
+    """Return what takes spans; a process that only looks at the fleet, and so has no file for trials, sends none."""
+    if env_file is None:
+        return NO_TELEMETRY
+    return open_telemetry(worker_settings.load_otel(environ), worker=worker_name())
 
 
 def _store_url(client: client_settings.Settings) -> str:

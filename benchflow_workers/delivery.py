@@ -37,6 +37,7 @@ from benchflow_client.store.base import Store
 from benchflow_workers.admission import Admitter
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import Lease, LeaseKeeper, PhaseListener, Stop
+from benchflow_workers.telemetry.base import NO_TELEMETRY, Telemetry
 from benchflow_workers.trial.boundary import failure_of
 from benchflow_workers.trial.event_loop import run_to_end
 from benchflow_workers.trial.prepare import Parts
@@ -44,6 +45,7 @@ from benchflow_workers.trial.recorder import result_of, write_artifacts, write_a
 from benchflow_workers.trial.records import Attempt, Rollout, captured_room, carried_room, frozen_room
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.runner import run_attempt
+from benchflow_workers.trial.spans import AttemptSpans
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class Deliveries:
         parts: What trials are made of.
         worker: Name of this worker.
         scratch: Folder for files of running trials.
+        telemetry: Takes spans of what is done.
     """
 
     ledger: Ledger
@@ -86,6 +89,7 @@ class Deliveries:
     parts: Parts
     worker: str
     scratch: Path
+    telemetry: Telemetry = NO_TELEMETRY
 
     def take(self, job: str, index: int, on_phase: PhaseListener) -> Receipt | Answer:
         """Execute a trial, or find out that it needs no execution.
@@ -119,7 +123,8 @@ class Deliveries:
             worker=self.worker, started_at=utc_now(), epoch=header.epoch,
         )  # fmt: skip
         with self.keeper.hold(job, index, claim.fence, on_phase=on_phase, asked_at=asked_at) as lease:
-            return self._execute(_Execution(header, attempt, lease, claim))
+            spans = AttemptSpans(self.telemetry, attempt)
+            return self._execute(_Execution(header, attempt, lease, claim, spans))
 
     def _job_with(self, job: str, index: int) -> tuple[JobHeader, Plan]:
         header, plan = self.jobs.get(job)
@@ -162,7 +167,7 @@ class Deliveries:
                     self.parts,
                     folder,
                     lease=lease,
-                    observe=lambda phase: self.keeper.note_phase(lease, phase),
+                    observe=lambda phase: self._note_phase(execution, phase),
                 )
             )
         except StoreError as error:
@@ -174,9 +179,14 @@ class Deliveries:
             return self._stopped(execution)
         return self._publish(execution, rollout, Redactor(secrets), folder)
 
+    def _note_phase(self, execution: _Execution, phase: str) -> None:
+        self.keeper.note_phase(execution.lease, phase)
+        execution.spans.phase(phase)
+
     def _stopped(self, execution: _Execution) -> Receipt | Answer:
         """End a trial that was told to stop; its sandbox is closed already."""
         reason = execution.lease.stop
+        execution.spans.stop("stopped" if reason is None else reason.value)
         logger.info(
             "trial %s stopped: %s", execution.attempt.trial.id, reason, extra=execution.log("trial_stopped")
         )
@@ -210,6 +220,7 @@ class Deliveries:
                 "results of %s not stored: %s", result.trial, error, extra=execution.log("not_stored")
             )
             result = result_of(execution.attempt, Rollout(failures=(failure_of(error),)), redactor)
+        execution.spans.end(result)
         if self._wants_retry(execution, result) and self._give_back(
             execution, Return.RETRY, _failed(result, rollout), wait_s=_asked_to_wait(result)
         ):
@@ -308,6 +319,7 @@ class _Execution:
     attempt: Attempt
     lease: Lease
     claim: Claim
+    spans: AttemptSpans
 
     def log(self, action: str) -> dict[str, str]:
         return {"action": action, "trial": self.attempt.trial.id, "job": self.attempt.plan.job}

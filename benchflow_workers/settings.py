@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
@@ -151,6 +151,18 @@ class WorkerSettings(Record):
         return {name: Path(folder) for name, _, folder in pairs}
 
 
+class OtelSettings(NamedTuple):
+    """What the standard variables of OpenTelemetry say to a worker.
+
+    Attributes:
+        sends_spans: A collector is named that takes them, and nothing forbids it.
+        protocol: How they are to be sent; empty = as the sender likes.
+    """
+
+    sends_spans: bool
+    protocol: str
+
+
 def _url_problem(value: str) -> str:
     """Return why a URL cannot be the gateway's, quoting no secret in it; empty = it can, or there is none."""
     try:
@@ -194,6 +206,17 @@ def load(environ: Mapping[str, str]) -> WorkerSettings:
         raise WorkerError(
             f"{name} is not valid: {first['msg']}.", hint=f"Correct or unset {name}."
         ) from error
+
+
+def load_otel(environ: Mapping[str, str]) -> OtelSettings:
+    """Read what says where spans go; the rest of these variables is read by the libraries that send them."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    is_off = (
+        environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    )
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    return OtelSettings(bool(endpoint) and not is_off, protocol or "")
 
 
 def with_env_file(environ: Mapping[str, str], file: Path | None) -> dict[str, str]:

@@ -79,6 +79,7 @@ def serve(options: WorkerOptions) -> int:
     worker.start()
     reaper.close()
     presence.stop()
+    here.deliveries.telemetry.close()
     return INTERRUPTED if presence.is_interrupted else int(worker.exitcode or 0)
 
 

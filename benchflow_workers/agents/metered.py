@@ -13,11 +13,13 @@ from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun, OnWorker
 from benchflow_workers.agents.reach import Way, reach
 from benchflow_workers.agents.ready import Installs
+from benchflow_workers.gateway.call_spans import provider_name
 from benchflow_workers.gateway.grants import Grant, Masks
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Target
 from benchflow_workers.sandbox.base import Sandbox, Upload
+from benchflow_workers.telemetry.base import CURRENT, Span
 
 __all__ = ["MeteredAgent"]
 
@@ -82,18 +84,37 @@ class MeteredAgent:
         Raises:
             SandboxError: The sandbox has no way to the gateway, or failed under it.
         """
-        grant = Grant(self.target, self.purse, self.file, self.redactor, is_web_open=context.is_web_open)
-        with self.gateway.granted(grant):
-            async with self._way(sandbox, context) as way:
-                run = await self.inner.run(sandbox, _with_model(context, grant, way.url))
-                run = _reached(run, way)
-        return _counted(run, grant)
+        span = _turn(self.target, context)
+        try:
+            is_open = context.is_web_open
+            grant = Grant(self.target, self.purse, self.file, self.redactor, span, is_web_open=is_open)
+            with self.gateway.granted(grant):
+                async with self._way(sandbox, context) as way:
+                    run = await self.inner.run(sandbox, _with_model(context, grant, way.url))
+                    run = _reached(run, way)
+            run = _counted(run, grant)
+            span.end({}, error=run.failures[0].code if run.failures else "")
+            return run
+        finally:
+            span.end({}, error="interrupted")  # where it has not ended yet
 
     def _way(self, sandbox: Sandbox, context: AgentContext) -> AbstractAsyncContextManager[Way]:
         """Return how the inner agent reaches the gateway for as long as the block runs."""
         if isinstance(self.inner, OnWorker) and self.inner.is_on_worker:
             return nullcontext(Way(f"http://127.0.0.1:{self.gateway.port}", "loopback"))
         return reach(sandbox, self.gateway, context.network)
+
+
+def _turn(target: Target, context: AgentContext) -> Span:
+    """Begin the span of a turn, to which its calls belong."""
+    name = Path(context.spec.name).name
+    about = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": name,
+        "gen_ai.provider.name": provider_name(target.provider),
+        "gen_ai.request.model": target.model,
+    }
+    return CURRENT.get().begin(f"invoke_agent {name}", about)
 
 
 def _reached(run: AgentRun, way: Way) -> AgentRun:

@@ -60,6 +60,7 @@ class Call:
     waited_s: float = 0.0
     used: Tokens | None = None
     started: float = field(default_factory=time.monotonic)
+    started_ns: int = field(default_factory=time.time_ns)
     started_at: str = field(default_factory=lambda: utc_now().isoformat())
     first_byte_s: float | None = None
     seconds: float = 0.0
@@ -67,6 +68,16 @@ class Call:
     _answer_bytes: int = 0
     _tokens: Tokens | None = None
     _cost: Cost = field(default_factory=lambda: Cost(None, ""))
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """What a finished call used; None = the provider did not say."""
+        return self._tokens
+
+    @property
+    def cost(self) -> Cost:
+        """What a finished call cost."""
+        return self._cost
 
     def take(self, part: bytes) -> None:
         """Take the next bytes of the answer."""

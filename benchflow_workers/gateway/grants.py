@@ -17,6 +17,7 @@ from benchflow_workers.gateway.dialect import Tokens
 from benchflow_workers.gateway.prices import Cost
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.target import Capture, Target
+from benchflow_workers.telemetry.base import CURRENT, Span
 
 __all__ = ["Grant", "Grants", "Masks"]
 
@@ -55,6 +56,7 @@ class Grant:
         purse: What it may use, together with other turns of its attempt.
         file: Where calls are recorded, one JSON object a line.
         redactor: Masks secrets before anything is written.
+        span: What its calls belong to.
         is_web_open: Its model may be given tools that reach the internet.
         slots: One for each call under way.
         large_slots: One more for each with a large body, until it is recorded.
@@ -66,6 +68,7 @@ class Grant:
     purse: Purse
     file: Path
     redactor: Masks
+    span: Span = field(default_factory=CURRENT.get, repr=False)
     is_web_open: bool = True
     token: str = field(default_factory=lambda: TOKEN_PREFIX + secrets.token_urlsafe(24), repr=False)
     slots: asyncio.Semaphore = field(init=False, repr=False)

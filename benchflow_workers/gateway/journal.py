@@ -1,4 +1,4 @@
-"""What is recorded of calls: written beside them by one thread, many at once.
+"""What is recorded of calls, and their spans: written beside them by one thread, many at once.
 
 To wake a thread for each call would cost more than its record: both would wait for each other.
 """
@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from benchflow_workers.gateway.call_spans import note_call
 from benchflow_workers.gateway.calls import Call
 from benchflow_workers.gateway.dialect import Document
 
@@ -73,6 +74,7 @@ class Journal:
             while self._waiting:
                 call, answer = self._waiting.popleft()
                 lines.setdefault(call.grant.file, []).append(call.line(answer))
+                note_call(call, answer)
         finally:
             for file, parts in lines.items():
                 _append(file, b"".join(parts))

@@ -1,0 +1,1 @@
+"""Spans of what a worker does, for a collector of OpenTelemetry; none are made where nobody takes them."""
