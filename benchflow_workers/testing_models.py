@@ -27,7 +27,7 @@ __all__ = ["Asked", "Script", "ScriptedModels", "scripted_models"]
 
 _START_S: Final = 30.0
 _SHELLS: Final = (
-    "bash", "Bash", "shell", "exec_command", "run_shell_command", "local_shell", "shell_command", "execute",
+    "bash", "Bash", "shell", "exec_command", "run_shell_command", "local_shell", "shell_command", "execute", "terminal", "execute_bash",
 )  # fmt: skip
 
 _PROMPT_IDS: Final = list(range(1, 101))
@@ -180,7 +180,8 @@ def _tool(names: Iterator[str], script: Script, *, is_over: bool) -> str | None:
 
 
 def _arguments(name: str, script: Script) -> dict[str, Any]:
-    return {"command": ["bash", "-lc", script.command] if name == "shell" else script.command}
+    more = {"security_risk": "LOW"} if name == "terminal" else {}  # OpenHands asks its model for it
+    return {"command": ["bash", "-lc", script.command] if name == "shell" else script.command, **more}
 
 
 def _chat(body: Mapping[str, Any], script: Script) -> _Made:

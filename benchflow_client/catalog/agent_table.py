@@ -1,4 +1,4 @@
-"""The ready-made agents of this version, as data; each was driven against a scripted model by our own tests."""
+"""The ready-made agents of this version, as data; each was driven against a scripted model."""
 
 from __future__ import annotations
 
@@ -339,6 +339,39 @@ MINI: Final = AgentDefinition(
     ),
 )
 
+_OPENHANDS: Final = (
+    'import sys; from openhands_cli.entrypoint import main; sys.argv += ["-t", sys.stdin.read()]; main()'
+)
+
+OPENHANDS: Final = AgentDefinition(
+    name="openhands",
+    version="1.16.0",
+    description="OpenHands, by its command line; installed in each sandbox.",
+    aliases=("oh",),
+    protocol="openhands-events",
+    install=InSandbox(
+        # It needs Python 3.12, which uv brings where the image has it.
+        script="if command -v uv >/dev/null; then uv venv -q --python 3.12 /opt/benchflow/openhands && "
+        "uv pip install -q --python /opt/benchflow/openhands/bin/python openhands==${version}; else "
+        "python3 -m venv /opt/benchflow/openhands && /opt/benchflow/openhands/bin/pip install -q "
+        "--disable-pip-version-check openhands==${version}; fi",
+        command=f"exec /opt/benchflow/openhands/bin/python -c '{_OPENHANDS}' \"$@\"",
+    ),
+    launch=Launch(
+        arguments=("--headless", "--json", "--always-approve", "--override-with-envs"),
+        env={
+            "LLM_MODEL": f"openai/{_MODEL}",
+            "LLM_BASE_URL": _URL,
+            "LLM_API_KEY": f"${{{_KEY}}}",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "OPENHANDS_SUPPRESS_BANNER": "1",
+            "NO_COLOR": "1",
+        },
+    ),
+    dialects=("openai-completions",),
+    skill_paths=("$HOME/.agents/skills", "$WORKSPACE/.agents/skills"),
+)
+
 READY: Final[tuple[AgentDefinition, ...]] = (
     CLAUDE_CODE,
     CLAUDE_ACP,
@@ -347,6 +380,7 @@ READY: Final[tuple[AgentDefinition, ...]] = (
     GEMINI,
     MINI,
     OPENCODE,
+    OPENHANDS,
     PI,
     QWEN,
 )

@@ -31,7 +31,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
-AgentProtocol = Literal["acp", "claude-stream", "codex-events", "pi-events", "text"]
+AgentProtocol = Literal["acp", "claude-stream", "codex-events", "openhands-events", "pi-events", "text"]
 """How an agent is talked to: the Agent Client Protocol, or one run for each prompt whose standard output is
 read as the events of one program, or as what the agent says."""
 

@@ -37,6 +37,7 @@ _PLACES: Final = {
     f"{_READY}acp": "benchflow_workers.agents.acp:ready_acp",
     f"{_READY}claude-stream": "benchflow_workers.agents.cli_claude:claude_stream",
     f"{_READY}codex-events": "benchflow_workers.agents.cli_codex:codex_events",
+    f"{_READY}openhands-events": "benchflow_workers.agents.cli_openhands:openhands_events",
     f"{_READY}pi-events": "benchflow_workers.agents.cli_pi:pi_events",
     f"{_READY}text": "benchflow_workers.agents.cli_text:plain_text",
     SCRIPT: "benchflow_workers.agents.script:ScriptAgent",

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from benchflow_client.catalog.agent_table import CLAUDE_CODE, CODEX_CLI, MINI, PI
+from benchflow_client.catalog.agent_table import CLAUDE_CODE, CODEX_CLI, MINI, OPENHANDS, PI
 from benchflow_client.errors import AgentError
 from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_workers.agents.base import AgentContext, AgentRun
 from benchflow_workers.agents.cli_claude import claude_stream
 from benchflow_workers.agents.cli_codex import codex_events
+from benchflow_workers.agents.cli_openhands import openhands_events
 from benchflow_workers.agents.cli_pi import pi_events
 from benchflow_workers.agents.cli_text import plain_text
 from benchflow_workers.agents.toolbox import TOOLBOX_DIR, Toolbox, toolbox_argv
@@ -64,9 +65,16 @@ PI_EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "message_end", "message": {"role": "assistant", "content": [{"type": "text", "text": "done"}]}},
     {"type": "agent_end"},
 )  # fmt: skip
+OPENHANDS_EVENTS: tuple[dict[str, Any], ...] = (
+    {"kind": "MessageEvent", "source": "user", "llm_message": {"content": [{"type": "text", "text": "Work."}]}},
+    {"kind": "ActionEvent", "tool_call_id": "c1", "tool_name": "terminal", "thought": [{"text": "think"}], "action": {"command": "ls"}},
+    {"kind": "AgentErrorEvent", "tool_call_id": "c1", "error": "a"},
+    {"kind": "MessageEvent", "source": "agent", "llm_message": {"content": [{"type": "text", "text": "done"}]}},
+)  # fmt: skip
 AGENTS = {
     "codex": (codex_events, CODEX_EVENTS, CODEX_CLI),
     "claude": (claude_stream, CLAUDE_EVENTS, CLAUDE_CODE),
+    "openhands": (openhands_events, OPENHANDS_EVENTS, OPENHANDS),
     "pi": (pi_events, PI_EVENTS, PI),
 }
 
@@ -96,7 +104,7 @@ async def run(
     prompts: tuple[str, ...] = ("Work.",),
 ) -> tuple[AgentRun, ScriptedSandboxes]:
     sandboxes = ScriptedSandboxes()
-    sandboxes.on(TOOLBOX_DIR, completed(exit_code, printed(*events), b"complaint\n"))
+    sandboxes.on("benchflow-agent", completed(exit_code, printed(*events), b"complaint\n"))
     spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
     sandbox = await sandboxes.open(spec)
     return await AGENTS[name][0]().run(sandbox, context(folder, name, prompts=prompts)), sandboxes
@@ -141,7 +149,7 @@ async def test_numbers_that_cannot_be_true_are_not_known(told: Any, tmp_path: Pa
     assert (done.failures, done.usage.total_tokens) == ([], None)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", [name for name, (_, _, made) in AGENTS.items() if made.later is not None])
 async def test_later_prompts_go_on_with_the_session(name: str, tmp_path: Path) -> None:
     _, events, _ = AGENTS[name]
 
@@ -174,7 +182,7 @@ class LingeringSandbox(ScriptedSandbox):
 async def test_a_program_that_does_not_end_after_its_last_word_has_worked(name: str, tmp_path: Path) -> None:
     make, events, _ = AGENTS[name]
     sandboxes = ScriptedSandboxes()
-    sandboxes.on(TOOLBOX_DIR, completed(0, printed(*events)))
+    sandboxes.on("benchflow-agent", completed(0, printed(*events)))
     spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
 
     done = await replace(make(), exit_s=0.05).run(LingeringSandbox(sandboxes, spec), context(tmp_path, name))
@@ -186,7 +194,7 @@ async def test_a_program_that_does_not_end_after_its_last_word_has_worked(name: 
 async def test_no_secret_stands_in_an_argument(name: str, tmp_path: Path) -> None:
     make, events, _ = AGENTS[name]
     sandboxes = ScriptedSandboxes()
-    sandboxes.on(TOOLBOX_DIR, completed(0, printed(*events)))
+    sandboxes.on("benchflow-agent", completed(0, printed(*events)))
     spec = SandboxSpec(name="s", labels={}, image="i", build_context=None, build_digest="")
     about = context(tmp_path, name)
     about = replace(
@@ -225,6 +233,12 @@ async def test_no_secret_stands_in_an_argument(name: str, tmp_path: Path) -> Non
             "agent.rate_limited",
         ),
         ("pi", PI_EVENTS[:-1], "agent.disconnected"),
+        (
+            "openhands",
+            ({"kind": "ConversationErrorEvent", "code": "LLMRateLimitError", "detail": "429"},),
+            "agent.rate_limited",
+        ),
+        ("openhands", OPENHANDS_EVENTS[:-1], "agent.disconnected"),
     ],
 )
 async def test_a_turn_that_did_not_really_happen_is_not_scored(
