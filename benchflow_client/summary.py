@@ -104,6 +104,7 @@ def _identity(plan: Plan) -> dict[str, object]:
             agent_timeout_s=spec.agent_timeout_s,
             sandbox_user=spec.sandbox_user,
             max_attempts=spec.max_attempts,
+            skill_mode=spec.skill_mode,
         ),
         "loop": parse_loop(spec.loop).block(),
         "n_tasks": len(plan.tasks),
@@ -147,12 +148,15 @@ def _usage(buckets: Counts, tallies: Sequence[Tally]) -> dict[str, object]:
     costs = [cost for tally in tallies for cost in tally.costs]
     tokens = [count for tally in tallies for count in tally.tokens]
     walls = [wall for tally in tallies for wall in tally.walls]
+    skills = [uses for tally in tallies for uses in tally.skill_uses]
     return {
         "total_tokens": sum(tokens) if tokens else None,
         "telemetry_coverage": _share(len(tokens), buckets.counted),
         "total_cost_usd": _money(math.fsum(costs)) if costs else None,
         "avg_cost_per_trial_usd": _money(math.fsum(costs) / len(costs)) if costs else None,
         "cost_coverage": _share(len(costs), buckets.counted),
+        "total_skill_invocations": sum(skills) if skills else None,
+        "avg_skill_invocations": round(sum(skills) / len(skills), 2) if skills else None,
         "total_time_sec": round(math.fsum(walls), 1),
         "avg_total_time_sec": round(math.fsum(walls) / len(walls), 1) if walls else None,
         "max_total_time_sec": round(max(walls), 1) if walls else None,
@@ -181,6 +185,7 @@ def _group(tally: Tally, share: int, tries: int) -> AgentGroup:
         cost_coverage=_share(len(tally.costs), buckets.counted),
         tokens=sum(tally.tokens) if tally.tokens else None,
         token_coverage=_share(len(tally.tokens), buckets.counted),
+        skill_uses=sum(tally.skill_uses) if tally.skill_uses else None,
         solve_rates=_solve_rows(counts) if tries > 1 else (),
     )
 

@@ -59,6 +59,7 @@ def _of_rows(store: Store, job: str) -> Iterator[Receipt]:
                 cost_usd=row["cost_usd"],
                 tokens=row["tokens"],
                 folder=row["folder"] or "",
+                skill_uses=row.get("skill_uses"),
             )
         except (ValueError, KeyError) as error:
             raise StoreError(

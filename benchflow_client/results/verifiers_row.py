@@ -77,7 +77,12 @@ def _metrics(result: TrialResult) -> dict[str, float]:
         flat.setdefault(place.partition(".")[2], value)
     scalar = {} if result.reward is None else {"reward": result.reward}
     usage = result.agent_result
-    return {"n_tool_calls": usage.n_tool_calls, "n_prompts": usage.n_prompts, **flat, **scalar}
+    counts = {
+        "n_tool_calls": usage.n_tool_calls,
+        "n_skill_invocations": usage.n_skill_invocations,
+        "n_prompts": usage.n_prompts,
+    }
+    return {**counts, **flat, **scalar}
 
 
 def _token_usage(result: TrialResult) -> dict[str, int | None]:

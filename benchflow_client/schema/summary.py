@@ -11,6 +11,7 @@ from benchflow_client.schema.base import Document, Record
 from benchflow_client.schema.failure import Fault
 from benchflow_client.schema.loop import SINGLE_SHOT
 from benchflow_client.schema.plan import SourceInfo
+from benchflow_client.schema.skills import NO_SKILL, SkillMode
 from benchflow_client.schema.trial import Outcome
 
 Population = Literal["agents", "controls"]
@@ -96,6 +97,7 @@ class AgentGroup(Counts):
     token_coverage: float | None = Field(
         description="Share of ended trials that know their tokens; None = none ended."
     )
+    skill_uses: int | None = Field(default=None, description="Tool calls that used a skill; None = unknown.")
     solve_rates: tuple[SolveRateRow, ...] = Field(
         default=(), description="pass@k when tasks are tried more than once."
     )
@@ -162,6 +164,7 @@ class Settings(Record):
     )
     sandbox_user: str = Field(description="User that ran the agent.")
     max_attempts: int = Field(description="Executions of a trial at most.")
+    skill_mode: SkillMode = Field(default=NO_SKILL, description="Which skills agents have.")
 
 
 class Summary(Counts):
@@ -202,6 +205,12 @@ class Summary(Counts):
     total_cost_usd: float | None = Field(description="US dollars known; None = none known.")
     avg_cost_per_trial_usd: float | None = Field(description="Mean over the trials that know their cost.")
     cost_coverage: float | None = Field(description="Share of ended trials that know their cost.")
+    total_skill_invocations: int | None = Field(
+        default=None, description="Tool calls that used a skill; None = unknown."
+    )
+    avg_skill_invocations: float | None = Field(
+        default=None, description="Mean over the trials that know theirs; None = none does."
+    )
     total_time_sec: float = Field(description="Sum of the trials' wall clocks (s).")
     avg_total_time_sec: float | None = Field(description="Their mean (s); None = no trial ended.")
     max_total_time_sec: float | None = Field(description="The longest (s); None = no trial ended.")

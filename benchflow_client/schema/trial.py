@@ -14,6 +14,7 @@ from pydantic import Field
 from benchflow_client.schema.base import Document
 from benchflow_client.schema.failure import Failure
 from benchflow_client.schema.loop import SINGLE_SHOT, LoopReport
+from benchflow_client.schema.skills import NO_SKILL, SkillMode
 from benchflow_client.schema.turns import SessionResult
 
 
@@ -51,6 +52,7 @@ class Receipt(NamedTuple):
     cost_usd: float | None  # None = unknown
     tokens: int | None  # input + output; None = unknown
     folder: str  # folder of the published attempt below the job's
+    skill_uses: int | None = None  # tool calls that used a skill; None = unknown
 
     def to_json(self) -> str:
         """Return the receipt as a compact JSON array."""
@@ -59,7 +61,7 @@ class Receipt(NamedTuple):
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read what `to_json` wrote."""
-        return cls(*json.loads(text))
+        return cls(*json.loads(text)[: len(cls._fields)])  # a newer version may say more
 
     @classmethod
     def of(cls, result: TrialResult) -> Self:
@@ -74,6 +76,7 @@ class Receipt(NamedTuple):
             cost_usd=result.agent_result.cost_usd,
             tokens=result.agent_result.total_tokens,
             folder=result.rollout_name,
+            skill_uses=result.agent_result.n_skill_invocations,
         )
 
 
@@ -129,6 +132,7 @@ class AgentUsage(Document):
     """What the agent used, as far as it is known."""
 
     n_tool_calls: int = Field(default=0, description="Tool calls seen.")
+    n_skill_invocations: int = Field(default=0, description="Those of them that used a skill.")
     n_prompts: int = Field(default=0, description="Prompts sent.")
     n_input_tokens: int | None = Field(
         default=None, description="Input tokens, cache included; None = unknown."
@@ -172,6 +176,7 @@ class TrialResult(Document):
     sandbox: str = Field(description="Kind of sandbox it ran in.")
     sandbox_id: str | None = Field(default=None, description="The provider's id; None = never started.")
     worker: str = Field(description="Worker that ran it.")
+    skill_mode: SkillMode = Field(default=NO_SKILL, description="Which skills agents of its job have.")
     outcome: Outcome = Field(description="How the trial counts.")
     rewards: dict[str, Any] | None = Field(
         default=None, description="{reward, <named>, rubric, metrics, details}; None = no verdict."

@@ -23,6 +23,7 @@ class SessionResult(Document):
     exit_code: int | None = Field(default=None, description="Exit code; None = none or killed.")
     timed_out: bool = Field(default=False, description="Its deadline ended it.")
     n_tool_calls: int = Field(default=0, description="Tool calls seen.")
+    n_skill_invocations: int = Field(default=0, description="Those of them that used a skill.")
     n_events: int = Field(default=0, description="Events it left in the trajectory.")
     total_tokens: int | None = Field(default=None, description="Tokens; None = unknown.")
     cost_usd: float | None = Field(default=None, description="US dollars; None = unknown.")

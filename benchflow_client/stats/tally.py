@@ -36,6 +36,7 @@ class Tally:
     costs: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     walls: list[float] = field(default_factory=list)
+    skill_uses: list[int] = field(default_factory=list)
     partial: int = 0  # scored trials whose reward is neither 0 nor 1
     retried: int = 0  # executions beyond the first of each trial
     repeated: int = 0  # trials executed more than once
@@ -54,7 +55,7 @@ class Tally:
 
     def add(self, task: int, receipt: Receipt) -> None:
         """Count one trial of a task."""
-        _, outcome, reward, code, attempts, wall_s, cost_usd, tokens, _ = receipt
+        _, outcome, reward, code, attempts, *_ = receipt
         self.outcomes[outcome] += 1
         is_scored = outcome in SCORED
         if is_scored:
@@ -62,7 +63,7 @@ class Tally:
             self.task_passed[task] += outcome == Outcome.PASSED
             self._add_reward(reward)
         if outcome not in NOT_RUN:
-            self._add_usage(wall_s, cost_usd, tokens)
+            self._add_usage(receipt)
         if attempts > 1:
             self.retried += attempts - 1
             self.repeated += 1
@@ -75,12 +76,14 @@ class Tally:
             self.rewards.append(reward)
             self.partial += reward not in {0, 1}
 
-    def _add_usage(self, wall_s: float, cost_usd: float | None, tokens: int | None) -> None:
-        self.walls.append(wall_s)
-        if cost_usd is not None:
-            self.costs.append(cost_usd)
-        if tokens is not None:
-            self.tokens.append(tokens)
+    def _add_usage(self, receipt: Receipt) -> None:
+        self.walls.append(receipt.wall_s)
+        if receipt.cost_usd is not None:
+            self.costs.append(receipt.cost_usd)
+        if receipt.tokens is not None:
+            self.tokens.append(receipt.tokens)
+        if receipt.skill_uses is not None:
+            self.skill_uses.append(receipt.skill_uses)
 
     def _add_cause(self, task: int, outcome: str, code: str, attempts: int) -> None:
         cause = self.causes.setdefault((str(outcome), code), Cause())

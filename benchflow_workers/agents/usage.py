@@ -11,6 +11,7 @@ __all__ = ["total_usage"]
 
 _COUNTED: Final = (
     "n_tool_calls",
+    "n_skill_invocations",
     "n_prompts",
     "n_input_tokens",
     "n_output_tokens",

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
-from benchflow_workers.agents.base import AgentRun
+from benchflow_workers.agents.base import AgentRun, SkillSet
 from benchflow_workers.agents.events import EVENTS_PATH, parse_events
 from benchflow_workers.agents.ready import Installs
+from benchflow_workers.agents.skill_use import marked_uses
 from benchflow_workers.agents.skills import place_skills
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import ROOT, Completed, Sandbox
@@ -119,12 +120,13 @@ async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> R
     """
     await enter_network(prepared, sandbox, "agent")
     run = await prepared.agent.run(sandbox, replace(prepared.agent_context, live=prepared.live))
+    events, n_uses = marked_uses(run.events, prepared.agent_context.skills)
     after = replace(
         rollout,
-        events=run.events,
+        events=events,
         agent_log=run.log,
         agent_exit_code=run.exit_code,
-        usage=run.usage,
+        usage=run.usage.model_copy(update={"n_skill_invocations": n_uses}),
         failures=(*rollout.failures, *run.failures),
         is_broken=run.is_broken,
         agent_version=run.version,
@@ -190,16 +192,28 @@ async def collect_verdict(prepared: Prepared, sandbox: Sandbox, folder: Path) ->
     return await collect_tests(sandbox, folder)
 
 
-def with_events(rollout: Rollout, folder: Path) -> Rollout:
-    """Return the rollout with the events the agent wrote into its log folder since they were last read."""
+def with_events(rollout: Rollout, folder: Path, skills: SkillSet | None) -> Rollout:
+    """Return the rollout with the events the agent wrote into its log folder since they were last read.
+
+    Args:
+        rollout: The rollout.
+        folder: The attempt's on this host.
+        skills: Skills the agent had.
+    """
     file = folder / EVENTS_PATH.removeprefix("/logs/")
     if not file.is_file() or file.is_symlink():
         return rollout
     with file.open("rb") as stream:
         written = parse_events(stream.read(EVENTS_LIMIT_BYTES))
-    events = written[rollout.n_events_read :]
-    tool_calls = sum(event.get("type") == "tool_call" for event in events)
-    usage = rollout.usage.model_copy(update={"n_tool_calls": rollout.usage.n_tool_calls + tool_calls})
+    events, n_uses = marked_uses(written[rollout.n_events_read :], skills)
+    n_calls = sum(event.get("type") == "tool_call" for event in events)
+    before = rollout.usage
+    usage = before.model_copy(
+        update={
+            "n_tool_calls": before.n_tool_calls + n_calls,
+            "n_skill_invocations": before.n_skill_invocations + n_uses,
+        }
+    )
     return replace(rollout, events=(*rollout.events, *events), usage=usage, n_events_read=len(written))
 
 

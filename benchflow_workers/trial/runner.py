@@ -233,7 +233,7 @@ async def _round(work: _Work, rollout: Rollout, *, is_ready: bool) -> Rollout:
     else:
         rollout = await _judged(work, rollout, phases.collect, is_ready=is_ready)
     async with Boundary() as reading:
-        rollout = phases.with_events(rollout, work.folder)
+        rollout = phases.with_events(rollout, work.folder, rollout.skills or prepared.agent_context.skills)
     return with_failure(rollout, reading.failure)
 
 

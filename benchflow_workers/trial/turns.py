@@ -56,7 +56,7 @@ async def play(
     inner = replace(prepared, agent=session.agent, agent_context=session.context)
     one = await phases.take_turn(inner, sandbox, Rollout())
     seconds = time.monotonic() - started
-    one = await _with_new_events(one, sandbox, rollout.n_events_read)
+    one = await _with_new_events(one, session, sandbox, rollout.n_events_read)
     return _joined(rollout, one, session, seconds)
 
 
@@ -87,14 +87,14 @@ def with_rest_unplayed(rollout: Rollout, sessions: Sequence[Session]) -> Rollout
     return replace(rollout, warnings=(*rollout.warnings, warning))
 
 
-async def _with_new_events(one: Rollout, sandbox: Sandbox, n_read: int) -> Rollout:
+async def _with_new_events(one: Rollout, session: Session, sandbox: Sandbox, n_read: int) -> Rollout:
     """Return what a session came to with the events it has written to its file."""
     with tempfile.TemporaryDirectory(prefix="bench-events-") as room:
         place = Path(room) / EVENTS_PATH.removeprefix("/logs/")
         place.parent.mkdir(parents=True)
         if not await sandbox.get(EVENTS_PATH, place, limit_bytes=phases.EVENTS_LIMIT_BYTES):
             return one
-        return phases.with_events(replace(one, n_events_read=n_read), Path(room))
+        return phases.with_events(replace(one, n_events_read=n_read), Path(room), session.context.skills)
 
 
 def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) -> Rollout:
@@ -108,6 +108,7 @@ def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) ->
         exit_code=one.agent_exit_code,
         timed_out=any(failure.code == "agent.timeout" for failure in one.failures),
         n_tool_calls=one.usage.n_tool_calls,
+        n_skill_invocations=one.usage.n_skill_invocations,
         n_events=len(one.events),
         total_tokens=one.usage.total_tokens,
         cost_usd=one.usage.cost_usd,
@@ -116,7 +117,8 @@ def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) ->
     failures = [
         failure.model_copy(update={"message": f"{name}: {failure.message}"}) for failure in one.failures
     ]
-    is_first = not rollout.sessions
+    # Skills for writing skills say nothing of how those that were written are used.
+    usage = one.usage.model_copy(update={"n_skill_invocations": 0}) if session.workshop else one.usage
     return replace(
         rollout,
         skills=session.context.skills,
@@ -127,7 +129,7 @@ def _joined(rollout: Rollout, one: Rollout, session: Session, seconds: float) ->
         agent_exit_code=one.agent_exit_code,
         is_broken=one.is_broken,
         agent_version=one.agent_version or rollout.agent_version,
-        usage=one.usage if is_first else total_usage([rollout.usage, one.usage]),
+        usage=total_usage([rollout.usage, usage]) if rollout.sessions else usage,
         n_events_read=max(rollout.n_events_read, one.n_events_read),
         sessions=(*rollout.sessions, result),
     )

@@ -75,6 +75,7 @@ async def test_an_agent_reads_the_task_s_skills_where_it_looks_and_can_change_no
         "stat -c '%U %a' /skills /skills/pdf/SKILL.md\n"
         '"$BENCHFLOW_SKILLS_DIR/pdf/scripts/word.sh" | tee /app/word\n'
         "ls /opt/copied /opt/all\n"
+        """echo '{"type": "tool_call", "name": "read", "path": "/skills/pdf/SKILL.md"}' >>"$BENCHFLOW_EVENTS"\n"""
     )
 
     ran = await run(task, program, skill_mode="with-skill")
@@ -84,6 +85,8 @@ async def test_an_agent_reads_the_task_s_skills_where_it_looks_and_can_change_no
         *("/opt/all:", "Dockerfile", "skills", "", "/opt/copied:", "pdf"),
     ]
     assert ran.result.reward == 1.0
+    assert (ran.result.skill_mode, ran.result.agent_result.n_skill_invocations) == ("with-skill", 1)
+    assert [event.get("skill") for event in ran.rollout.events] == [None, "pdf"]
 
 
 async def test_skills_of_the_job_take_the_place_of_the_task_s_own(run: Run, task: Path, others: Path) -> None:
@@ -134,10 +137,12 @@ if grep -q 'Prepare skills for another agent' "$BENCHFLOW_INSTRUCTION"; then
   printf -- '---\\nname: word\\ndescription: Words.\\n---\\nplover\\n' >/app/generated-skills/word/SKILL.md
   ln -s /etc /app/generated-skills/word/etc
   echo "creator var=$BENCHFLOW_SKILLS_DIR"
+  echo '{"type": "tool_call", "kind": "skill", "name": "skill-creator"}' >>"$BENCHFLOW_EVENTS"
   ls -d "$HOME"/.*/skills/* 2>/dev/null
   EXIT
 fi
 cat "$BENCHFLOW_INSTRUCTION"
+echo '{"type": "tool_call", "name": "read", "path": "~/.agents/skills/word/SKILL.md"}' >>"$BENCHFLOW_EVENTS"
 tail -n 1 "$HOME/.agents/skills/word/SKILL.md" | tee /app/word
 ls /skills /skills/word; ls -d "$HOME"/.*/skills/*
 """
@@ -159,7 +164,9 @@ async def test_an_agent_writes_skills_and_then_does_the_task_with_them(
         *("", ""),
     ]  # fmt: skip
     assert ran.result.reward == 1.0, ran.said()
-    assert [session.role for session in ran.result.sessions] == ["skill-creator", "solver"]
+    sessions = [(session.role, session.n_skill_invocations) for session in ran.result.sessions]
+    assert sessions == [("skill-creator", 1), ("solver", 1)]
+    assert ran.result.agent_result.n_skill_invocations == 1
     kept = [path for path in (ran.folder / "generated-skills").rglob("*") if path.is_file()]
     assert [path.read_text().splitlines()[-1] for path in kept] == ["plover"]
 

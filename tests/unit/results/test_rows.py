@@ -68,6 +68,7 @@ def test_row_of_a_passed_trial(make_result: MakeResult, plan: Plan) -> None:
         "output_tokens": None,
         "tokens": None,
         "cost_usd": None,
+        "skill_uses": 0,
         "started_at": "2026-11-29T10:00:00+00:00",
         "finished_at": "2026-11-29T10:00:02.250000+00:00",
         "folder": plan.trial(3).folder(2),
@@ -188,6 +189,7 @@ def test_verifiers_row_of_a_scored_trial(make_result: MakeResult, plan: Plan) ->
     }
     assert row["metrics"] == {
         "n_tool_calls": 3,
+        "n_skill_invocations": 0,
         "n_prompts": 1,
         "style": 0.25,
         "lines": 12,

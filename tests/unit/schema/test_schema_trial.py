@@ -24,7 +24,7 @@ from benchflow_client.schema.trial import SCORED, AgentUsage, Outcome, Receipt, 
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {"TrialError", "SandboxError", "AgentError", "VerifierError"}
-CODE = re.compile(r"(task|sandbox|agent|user|verifier|store|broker|worker|trial)\.[a-z_]+")
+CODE = re.compile(r"(task|sandbox|agent|skills|user|verifier|store|broker|worker|trial)\.[a-z_]+")
 
 
 def make_result(**changes: object) -> TrialResult:
@@ -49,6 +49,7 @@ RECEIPTS = st.builds(
     cost_usd=st.none() | FINITE,
     tokens=st.none() | st.integers(0, 10**15),
     folder=st.text(max_size=300).map(lambda name: attempt_folder(slug(name), name, 20)),
+    skill_uses=st.none() | st.integers(0, 10**6),
 )
 
 
@@ -69,18 +70,26 @@ def test_a_receipt_carries_no_number_that_json_lacks(number: float) -> None:
 
 def test_a_receipt_says_what_the_summary_needs() -> None:
     result = make_result(
-        agent_result=AgentUsage(cost_usd=0.5, total_tokens=1200),
+        agent_result=AgentUsage(cost_usd=0.5, total_tokens=1200, n_skill_invocations=3),
         timing=Timing(total=3.5),
         failures=(Failure(code="sandbox.lost", message="m"), Failure(code="agent.timeout", message="n")),
     )
 
-    assert Receipt.of(result) == (7, "passed", 1.0, "sandbox.lost", 2, 3.5, 0.5, 1200, "t__0badcafe")
+    assert Receipt.of(result) == (7, "passed", 1.0, "sandbox.lost", 2, 3.5, 0.5, 1200, "t__0badcafe", 3)
 
 
 def test_a_receipt_of_a_trial_that_knows_little_has_no_invented_numbers() -> None:
     receipt = Receipt.of(make_result(rewards=None, outcome=Outcome.UNSCORED))
 
-    assert receipt == (7, "unscored", None, "", 2, 0.0, None, None, "t__0badcafe")
+    assert receipt == (7, "unscored", None, "", 2, 0.0, None, None, "t__0badcafe", 0)
+
+
+def test_receipts_of_older_and_newer_versions_are_read() -> None:
+    older = '[7,"passed",1.0,"",1,2.0,null,null,"t__1"]'
+    newer = '[7,"passed",1.0,"",1,2.0,null,null,"t__1",2,"more"]'
+
+    assert Receipt.from_json(older) == (7, "passed", 1.0, "", 1, 2.0, None, None, "t__1", None)
+    assert Receipt.from_json(newer) == (7, "passed", 1.0, "", 1, 2.0, None, None, "t__1", 2)
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,21 @@ def test_usage_is_the_sum_of_what_is_known_with_its_coverage():
     assert (summary.total_time_sec, summary.avg_total_time_sec, summary.max_total_time_sec) == (6.0, 2.0, 2.0)
 
 
+def test_uses_of_skills_are_summed_over_the_trials_that_know_theirs():
+    receipts = [
+        passed(0, skill_uses=3),
+        passed(1),
+        failed(2, skill_uses=0),
+        receipt(3, "cancelled", skill_uses=9),
+    ]
+
+    summary = aggregate(make_plan(tasks=4, skill_mode="with-skill"), receipts, elapsed_s=1)
+
+    assert (summary.total_skill_invocations, summary.avg_skill_invocations) == (3, 1.5)
+    assert (summary.groups[0].skill_uses, summary.settings.skill_mode) == (3, "with-skill")
+    assert aggregate(make_plan(), [passed(0)], elapsed_s=1).total_skill_invocations is None
+
+
 def test_repeated_tasks_widen_the_interval_and_bring_solve_rates():
     plan = make_plan(tasks=4, tries=4)
     receipts = [passed(n) if n % 4 < 2 else failed(n) for n in range(16)]

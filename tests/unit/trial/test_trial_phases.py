@@ -242,7 +242,7 @@ def test_events_an_agent_wrote_follow_those_of_its_turn(world: World) -> None:
     (folder / "agent").mkdir()
     (folder / "agent" / "events.jsonl").write_bytes(b'{"type": "tool_call"}\n{"type": "message"}\nno json\n')
 
-    rollout = phases.with_events(Rollout(events=({"type": "turn"},)), folder)
+    rollout = phases.with_events(Rollout(events=({"type": "turn"},)), folder, None)
 
     assert [event["type"] for event in rollout.events] == ["turn", "tool_call", "message", "unreadable"]
     assert rollout.usage.n_tool_calls == 1
@@ -258,7 +258,7 @@ def test_events_that_are_no_file_are_none(world: World, kind: str) -> None:
     if kind == "link":
         file.symlink_to(world.folder / "tasks" / "fix-build" / "task.toml")
 
-    assert phases.with_events(Rollout(), folder).events == ()
+    assert phases.with_events(Rollout(), folder, None).events == ()
 
 
 async def test_verdict_is_read_from_what_the_tests_left(world: World) -> None:
