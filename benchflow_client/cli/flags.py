@@ -21,6 +21,9 @@ from benchflow_client.spending import Caps
 FILE_LIMIT_BYTES = 1 << 20
 """A job file is some lines; a larger file is somebody's data."""
 
+_NAMES = {"tasks": ("--tasks",), "effort": ("--effort", "--reasoning-effort")}
+"""Flags that are not called as their field, or by one more name."""
+
 _REPEATED = {name for name, field in JobSpec.model_fields.items() if get_origin(field.annotation) is tuple}
 
 
@@ -106,7 +109,7 @@ class CapFlags:
 def _flag(name: str) -> inspect.Parameter:
     field = JobSpec.model_fields[name]
     kind: Any = tuple[str, ...] if name in _REPEATED else field.annotation
-    names = ("--tasks",) if name == "tasks" else None
+    names = _NAMES.get(name)
     converter = whole_number if int in (kind, *get_args(kind)) else None
     parameter = Parameter(name=names, help=_help(name), negative=(), show_default=False, converter=converter)
     is_positional = name == "tasks"
