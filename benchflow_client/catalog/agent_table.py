@@ -279,6 +279,19 @@ OPENCODE: Final = AgentDefinition(
     skill_paths=("$HOME/.config/opencode/skills", "$HOME/.opencode/skills"),
 )
 
+
+def _pi_models(*, thinks: bool) -> str:
+    """Return the models of pi: it asks one for an effort only where that can think."""
+    model = {"id": _MODEL, "contextWindow": 200_000, "maxTokens": 32_000, "reasoning": thinks}
+    provider = {
+        "baseUrl": _URL,
+        "api": "openai-completions",
+        "apiKey": f"$${_KEY}",
+        "models": [model],
+    }
+    return _json({"providers": {"benchflow": provider}})
+
+
 PI: Final = AgentDefinition(
     name="pi",
     version="1.6.0",
@@ -292,21 +305,12 @@ PI: Final = AgentDefinition(
     launch=Launch(
         arguments=("-p", "--mode", "json", "--provider", "benchflow", "--model", _MODEL),
         env={"PI_OFFLINE": "1"},
-        files={
-            ".pi/agent/models.json": _json({
-                "providers": {
-                    "benchflow": {
-                        "baseUrl": _URL,
-                        "api": "openai-completions",
-                        "apiKey": f"$${_KEY}",
-                        "models": [{"id": _MODEL, "contextWindow": 200_000, "maxTokens": 32_000}],
-                    }
-                }
-            })
-        },
+        files={".pi/agent/models.json": _pi_models(thinks=False)},
     ),
     later=("-p", "--continue", "--mode", "json", "--provider", "benchflow", "--model", _MODEL),
-    with_effort=Launch(arguments=("--thinking", _EFFORT)),
+    with_effort=Launch(
+        arguments=("--thinking", _EFFORT), files={".pi/agent/models.json": _pi_models(thinks=True)}
+    ),
     skill_paths=("$HOME/.pi/agent/skills", "$HOME/.agents/skills"),
 )
 
