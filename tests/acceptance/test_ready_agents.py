@@ -188,6 +188,49 @@ def test_no_file_of_the_job_holds_the_key(finished: Finished, models: ScriptedMo
     assert {asked.key for asked in models.asked} == {KEY}
 
 
+ROLES = """\
+---
+schema_version: "1.3"
+metadata: {}
+verifier: {timeout_sec: 60}
+agents:
+  roles:
+    writer: {agent: claude-code, model: vllm/large-1, env: {BENCHFLOW_PROVIDER_BASE_URL: HOST, BENCHFLOW_PROVIDER_PROTOCOL: anthropic-messages, BENCHFLOW_PROVIDER_API_KEY: "${BENCHFLOW_PROVIDER_API_KEY}"}}
+    critic: {agent: codex-cli, model: vllm/large-1, reasoning_effort: high, env: {BENCHFLOW_PROVIDER_BASE_URL: HOST/v1, BENCHFLOW_PROVIDER_API_KEY: "${BENCHFLOW_PROVIDER_API_KEY}"}}
+scenes:
+  - name: work
+    turns:
+      - {role: writer, prompt: "Write it."}
+      - {role: critic, prompt: "Look at it."}
+---
+
+Make the build pass.
+"""
+
+
+@pytest.mark.root
+def test_ready_made_agents_play_roles_together(client: Client, home: Path, models: ScriptedModels) -> None:
+    task = write_task(home / "roles", files={**PLAIN, "task.md": ROLES.replace("HOST", models.host)})
+    (task / "task.toml").unlink()
+    (task / "instruction.md").unlink()
+    asked = len(models.asked)
+
+    handle = client.submit(
+        JobSpec(tasks=str(task), agent=(agent("claude-code", models),), model=MODEL, sandbox="local")
+    )
+    handle.wait(timeout_s=WAIT_S)
+
+    (trial,) = handle.trials()
+    assert trial.result is not None
+    assert (trial.receipt.outcome, trial.result.error) == ("passed", None)
+    assert [(one.role, one.agent) for one in trial.result.sessions] == [
+        ("writer", "claude-code@vllm/large-1"),
+        ("critic", "codex-cli@vllm/large-1"),
+    ]
+    efforts = [one.body.get("reasoning", {}).get("effort") for one in models.asked[asked:]]
+    assert efforts == [None, None, "high", "high"]
+
+
 @pytest.mark.root
 def test_an_agent_whose_provider_speaks_otherwise_is_refused_before_any_sandbox(
     client: Client, home: Path, models: ScriptedModels
