@@ -30,6 +30,7 @@ from benchflow_workers.admission import Admitter
 from benchflow_workers.agents.registry import Metering, agent_of
 from benchflow_workers.agents.toolbox import Toolbox
 from benchflow_workers.delivery import Deliveries
+from benchflow_workers.gateway.translator import Translators
 from benchflow_workers.jobs import JobBook
 from benchflow_workers.lease import LeaseKeeper
 from benchflow_workers.leftovers import Leftovers
@@ -172,7 +173,7 @@ def _parts(
     scratch, bundles = _scratch(state_dir), BundleCache(store, state_dir / "bundles")
     return Parts(
         bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, locks,
-        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=_metering(client, worker),
+        capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=_metering(client, worker, scratch),
         scratch=scratch,
         toolbox=Toolbox(state_dir / "toolbox"),
     )  # fmt: skip
@@ -201,14 +202,17 @@ def _keeper_ledger(url: str, ttl_s: float) -> RedisLedger:
     return RedisLedger(RedisConnection(client, address=address_of(url)))
 
 
-def _metering(client: client_settings.Settings, worker: worker_settings.WorkerSettings) -> Metering:
+def _metering(
+    client: client_settings.Settings, worker: worker_settings.WorkerSettings, scratch: Path
+) -> Metering:
     """Return what gives agents models; their calls go on without limits rather than wait for a silent ledger."""
     at, rates = client.addresses(), None
     if at is not None:
         connection = connect(at.ledger, timeout_s=_RATES_TIMEOUT_S, retries=1)
         rates = RedisRates(RedisConnection(connection, address=address_of(at.ledger)))
     public = {"listen": worker.gateway_listen, "public_url": worker.gateway_public_url}
-    return Metering(worker.prices, **public, rates=rates)
+    translators = Translators(scratch / "translators", worker_settings.process_environ())
+    return Metering(worker.prices, **public, rates=rates, translators=translators)
 
 
 def _telemetry(environ: dict[str, str], env_file: Path | None) -> Telemetry:

@@ -181,6 +181,8 @@ def _tool(names: Iterator[str], script: Script, *, is_over: bool) -> str | None:
 
 def _arguments(name: str, script: Script) -> dict[str, Any]:
     more = {"security_risk": "LOW"} if name == "terminal" else {}  # OpenHands asks its model for it
+    if name == "exec_command":
+        return {"cmd": script.command}
     return {"command": ["bash", "-lc", script.command] if name == "shell" else script.command, **more}
 
 
@@ -262,10 +264,9 @@ def _responses(body: Mapping[str, Any], script: Script) -> _Made:
             "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text],
         }  # fmt: skip
     else:
-        name = {"exec_command": {"cmd": script.command}}.get(tool, _arguments(tool, script))
         item = {
             "type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool,
-            "arguments": json.dumps(name), "status": "completed",
+            "arguments": json.dumps(_arguments(tool, script)), "status": "completed",
         }  # fmt: skip
     usage = _usage(script, {
         "input_tokens": 100, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 7,

@@ -78,6 +78,7 @@ def serve(options: WorkerOptions) -> int:
     reaper.start()
     worker.start()
     reaper.close()
+    here.metering.close()
     presence.stop()
     here.deliveries.telemetry.close()
     return INTERRUPTED if presence.is_interrupted else int(worker.exitcode or 0)

@@ -88,6 +88,20 @@ def _npm_problem() -> str:
     return "" if shutil.which("npm") is not None else "no npm on PATH"
 
 
+@cache
+def _litellm_problem() -> str:
+    """Return why nothing can be translated here; empty = it can be."""
+    missing = [name for name in ("litellm", "fastapi", "google.auth") if not _is_installed(name)]
+    return f"{missing[0]} is not installed: pip install 'benchflow-workers[litellm]'" if missing else ""
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even what it would be a part of
+        return False
+
+
 PROBLEMS: dict[str, Callable[[], str]] = {
     "docker": _docker_problem,
     "root": _root_problem,
@@ -97,6 +111,7 @@ PROBLEMS: dict[str, Callable[[], str]] = {
     "browser": _browser_problem,
     "rabbitmq": _rabbitmq_problem,
     "npm": _npm_problem,
+    "litellm": _litellm_problem,
 }
 
 

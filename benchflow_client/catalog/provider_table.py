@@ -9,7 +9,7 @@ from typing import Final
 
 from benchflow_client.schema.dialect import Dialect
 
-__all__ = ["CUSTOM", "CUSTOM_KEY", "CUSTOM_PROTOCOL", "CUSTOM_URL", "PROVIDERS", "Provider"]
+__all__ = ["CUSTOM", "CUSTOM_KEY", "CUSTOM_PROTOCOL", "CUSTOM_URL", "PROVIDERS", "Provider", "Translated"]
 
 CUSTOM_URL: Final = "BENCHFLOW_PROVIDER_BASE_URL"
 CUSTOM_KEY: Final = "BENCHFLOW_PROVIDER_API_KEY"
@@ -17,6 +17,21 @@ CUSTOM_PROTOCOL: Final = "BENCHFLOW_PROVIDER_PROTOCOL"
 """Variables that send every model to one address of the user's own."""
 
 _VARIABLE = re.compile(r"\{([A-Z][A-Z0-9_]*)(?:\|([^{}]*))?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """How LiteLLM reaches a provider that speaks no dialect.
+
+    Attributes:
+        prefix: What its models begin with there.
+        parameters: LiteLLM's parameter -> the variable that holds its value; all are needed.
+        addresses: The same of such that name another address; none is needed.
+    """
+
+    prefix: str
+    parameters: Mapping[str, str]
+    addresses: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,7 @@ class Provider:
         limits_cached: Whether tokens read from its cache count in its own limits.
         accounts: Those of these variables that hold an account's token, which is sent as `Authorization: Bearer`
             -> headers that go with it.
+        translated: How LiteLLM reaches it, where it speaks no dialect.
     """
 
     name: str
@@ -39,10 +55,13 @@ class Provider:
     families: tuple[str, ...] = ()
     limits_cached: bool = True
     accounts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    translated: Translated | None = None
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Return the variables in its addresses."""
+        if self.translated is not None:
+            return tuple(self.translated.addresses.values())
         return tuple(
             dict.fromkeys(found[1] for url in self.urls.values() for found in _VARIABLE.finditer(url))
         )
@@ -67,7 +86,7 @@ def _openai_like(name: str, url: str, *families: str, key: str = "") -> Provider
     return Provider(name, {"openai-completions": url}, (key_env,), families)
 
 
-_ALL: Final = (
+_SPEAKING: Final = (
     Provider(
         "openai",
         _at("{OPENAI_BASE_URL|https://api.openai.com/v1}", "openai-completions", "openai-responses"),
@@ -134,7 +153,41 @@ _ALL: Final = (
     _openai_like("deepseek", "{DEEPSEEK_BASE_URL|https://api.deepseek.com/v1}", "deepseek"),
 )
 
-PROVIDERS: Final[Mapping[str, Provider]] = {provider.name: provider for provider in _ALL}
+_VERTEX: Final = {
+    "vertex_project": "GOOGLE_CLOUD_PROJECT",
+    "vertex_location": "GOOGLE_CLOUD_LOCATION",
+    "vertex_credentials": "GOOGLE_APPLICATION_CREDENTIALS_JSON",
+}
+
+_TRANSLATED: Final = (
+    Provider(
+        "aws-bedrock",
+        {},
+        ("AWS_BEARER_TOKEN_BEDROCK",),
+        translated=Translated(
+            "bedrock",
+            {"api_key": "AWS_BEARER_TOKEN_BEDROCK", "aws_region_name": "AWS_REGION"},
+            {"aws_bedrock_runtime_endpoint": "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"},
+        ),
+    ),
+    Provider(
+        "google-vertex",
+        {},
+        ("GOOGLE_APPLICATION_CREDENTIALS_JSON",),
+        translated=Translated("vertex_ai", _VERTEX, {"api_base": "GOOGLE_VERTEX_BASE_URL"}),
+    ),
+    Provider(
+        "anthropic-vertex",
+        {},
+        ("GOOGLE_APPLICATION_CREDENTIALS_JSON",),
+        limits_cached=False,
+        translated=Translated("vertex_ai", _VERTEX, {"api_base": "ANTHROPIC_VERTEX_BASE_URL"}),
+    ),
+)
+
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    provider.name: provider for provider in (*_SPEAKING, *_TRANSLATED)
+}
 """Providers by name."""
 
 CUSTOM: Final = Provider(

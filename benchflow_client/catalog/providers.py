@@ -54,13 +54,16 @@ class Route:
 def known_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that say something: not those that are blank, and one more where another tells it.
 
-    `AZURE_API_ENDPOINT` tells `AZURE_RESOURCE`.
+    `AZURE_API_ENDPOINT` tells `AZURE_RESOURCE`, and two other names of the region tell `AWS_REGION`.
     """
     known = {name: value.strip() for name, value in environ.items() if value.strip()}
     with suppress(ValueError):
         host = urlsplit(known.get("AZURE_API_ENDPOINT", "")).hostname or ""
         if host.endswith(_AZURE_HOSTS):
             known.setdefault("AZURE_RESOURCE", host.partition(".")[0])
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION_NAME"):
+        if name in known:
+            known.setdefault("AWS_REGION", known[name])
     return known
 
 

@@ -18,6 +18,7 @@ from benchflow_workers.gateway.grants import Grant, Masks
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Target
+from benchflow_workers.gateway.translator import Translated
 from benchflow_workers.sandbox.base import Sandbox, Upload
 from benchflow_workers.telemetry.base import CURRENT, Span
 
@@ -45,6 +46,7 @@ class MeteredAgent:
         purse: What may be used of it, by all turns of the attempt together.
         file: Where calls are recorded.
         redactor: Masks secrets in what is recorded.
+        translated: What stands between gateway and provider; None = nothing does.
     """
 
     inner: Agent
@@ -53,6 +55,7 @@ class MeteredAgent:
     purse: Purse
     file: Path
     redactor: Masks
+    translated: Translated | None = None
 
     @property
     def is_control(self) -> bool:
@@ -87,16 +90,31 @@ class MeteredAgent:
         span = _turn(self.target, context)
         try:
             is_open = context.is_web_open
-            grant = Grant(self.target, self.purse, self.file, self.redactor, span, is_web_open=is_open)
+            grant = Grant(self._place(), self.purse, self.file, self.redactor, span, is_web_open=is_open)
             with self.gateway.granted(grant):
                 async with self._way(sandbox, context) as way:
-                    run = await self.inner.run(sandbox, _with_model(context, grant, way.url))
+                    run = await self.inner.run(
+                        sandbox, _with_model(self._hidden(context, grant), grant, way.url)
+                    )
                     run = _reached(run, way)
             run = _counted(run, grant)
             span.end({}, error=run.failures[0].code if run.failures else "")
             return run
         finally:
             span.end({}, error="interrupted")  # where it has not ended yet
+
+    def _place(self) -> Target:
+        """Return where calls go at first: the provider, or what translates for it."""
+        if self.translated is None:
+            return self.target
+        urls = {dialect: _url(self.translated.url, dialect) for dialect in self.target.urls}
+        return replace(self.target, urls=urls, key=self.translated.key, bearer=None)
+
+    def _hidden(self, context: AgentContext, grant: Grant) -> AgentContext:
+        """Return the context with the token where it holds the provider's key."""
+        key = self.target.key
+        env = {name: grant.token if value == key else value for name, value in context.env.items()}
+        return replace(context, env=env)
 
     def _way(self, sandbox: Sandbox, context: AgentContext) -> AbstractAsyncContextManager[Way]:
         """Return how the inner agent reaches the gateway for as long as the block runs."""
@@ -127,11 +145,11 @@ def _reached(run: AgentRun, way: Way) -> AgentRun:
 
 
 def _with_model(context: AgentContext, grant: Grant, base: str) -> AgentContext:
-    """Return the context with the address and the token; where it holds the provider's key, the token stands instead."""
+    """Return the context with the address and the token."""
     target = grant.target
     spoken = () if context.definition is None else context.definition.dialects
     first = next((dialect for dialect in spoken if dialect in target.urls), next(iter(target.urls)))
-    env = {name: grant.token if value == target.key else value for name, value in context.env.items()}
+    env = dict(context.env)
     for dialect in target.urls:
         url_name, key_name = _STANDARD[dialect]
         env |= {url_name: _url(base, dialect), key_name: grant.token}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchflow_client.schema.agent import AgentSpec
 from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_workers.agents.base import Agent
 from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.gateway.translator import Translators
 
 __all__ = ["ACP", "SCRIPT", "Metering", "agent_of", "kind_of"]
 
@@ -87,6 +89,7 @@ class Metering:
         listen: Where the gateway takes calls from other hosts, `HOST:PORT`; empty = nowhere.
         public_url: What they call it.
         rates: How often the whole fleet may ask models; None = there are no limits.
+        translators: Stand between agents and providers that speak nothing they do; None = some of its own.
     """
 
     def __init__(
@@ -96,11 +99,13 @@ class Metering:
         listen: str = "",
         public_url: str = "",
         rates: Rates | None = None,
+        translators: Translators | None = None,
     ) -> None:
         self._prices = prices
         self._listen = listen
         self._public_url = public_url
         self._rates = rates
+        self._translators = translators or Translators(Path(tempfile.gettempdir()) / "bench-translators", {})
         self._lock = threading.Lock()
         self._gateway: Any = None
         self._purses: WeakValueDictionary[Path, Any] = WeakValueDictionary()
@@ -118,6 +123,7 @@ class Metering:
         Raises:
             MissingExtraError: The gateway's extra is not installed.
             WorkerError: The file of prices cannot be read.
+            AgentError: `agent.provider_failed`: what translates calls to this provider does not start.
         """
         try:
             metered = import_module("benchflow_workers.agents.metered")
@@ -131,7 +137,8 @@ class Metering:
             if _is_ours(error):
                 raise
             raise MissingExtraError("A model behind the gateway", "gateway") from error
-        made = metered.MeteredAgent(agent, gateway, target, purse, file, masks)
+        translated = None if target.translation is None else self._translators.running(target.translation)
+        made = metered.MeteredAgent(agent, gateway, target, purse, file, masks, translated)
         return cast("Agent", made)
 
     def start(self) -> None:
@@ -161,11 +168,12 @@ class Metering:
         return self._gateway
 
     def close(self) -> None:
-        """Stop the gateway, if it was started."""
+        """Stop the gateway and what translates for it, where they were started."""
         with self._lock:
             if self._gateway is not None:
                 self._gateway.close()
                 self._gateway = None
+        self._translators.close()
 
 
 def _is_ours(error: ModuleNotFoundError) -> bool:

@@ -128,6 +128,7 @@ class Call:
             "ts": self.started_at,
             "dialect": self.rules.name,
             "provider": self.grant.target.provider,
+            "translated_by": None if self.grant.target.translation is None else "litellm",
             "path": self.path,
             "model": self.rules.model(self.path, self.request),
             "served_model": self.rules.served_model(answer),

@@ -21,7 +21,15 @@ __all__ = ["Cost", "Prices", "read_prices"]
 _SOURCE: Final = f"genai-prices {importlib.metadata.version('genai-prices')}"
 _OWN: Final = "own table"
 _MILLION: Final = Decimal(1_000_000)
-_SAME_AS: Final = {"us-openai": "openai", "azure-foundry-openai": "azure", "azure-foundry-anthropic": "azure"}
+_SAME_AS: Final = {
+    "us-openai": "openai",
+    "azure-foundry-openai": "azure",
+    "azure-foundry-anthropic": "azure",
+    "aws-bedrock": "aws",
+    "google-vertex": "google",
+    "anthropic-vertex": "google",
+    "kimi": "moonshotai",
+}
 """Providers that the table knows by another name."""
 
 

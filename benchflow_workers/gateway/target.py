@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from benchflow_client.catalog.providers import Dialect
 
-__all__ = ["Account", "Allowance", "Capture", "Target"]
+__all__ = ["Account", "Allowance", "Capture", "Target", "Translation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,32 @@ class Capture(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Translation:
+    """What LiteLLM is told about a place, for calls that are translated on their way.
+
+    Attributes:
+        prefix: What the models of such a place begin with in its own names.
+        parameters: Its parameters by name, keys among them.
+    """
+
+    prefix: str
+    parameters: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Where calls go.
 
     Attributes:
         provider: Name of the provider.
         model: The model that may be asked for.
-        urls: Dialect -> base URL, filled in.
+        urls: Dialect -> base URL, filled in; empty where what translates is not started yet.
         key: The provider's key; None = it needs none. Never leaves this process but to the provider.
         account: For whom the provider counts.
         capture: What is asked for beside what the agent asks.
         bearer: Headers that go with a key which is an account's token, sent as `Authorization: Bearer`; None = it
             is sent as its dialect has it.
+        translation: What stands between; None = the provider speaks the dialects itself.
     """
 
     provider: str
@@ -57,6 +71,7 @@ class Target:
     account: Account = Account()
     capture: Capture = Capture.NOTHING
     bearer: Mapping[str, str] | None = None
+    translation: Translation | None = None
 
 
 @dataclass(frozen=True, slots=True)

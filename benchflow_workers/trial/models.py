@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from benchflow_client.catalog.provider_table import CUSTOM, Provider
+from benchflow_client.catalog.provider_table import CUSTOM, CUSTOM_URL, Provider
 from benchflow_client.catalog.providers import Dialect, Route, buckets_of, find_route, known_variables
 from benchflow_client.errors import AgentError, UsageError
-from benchflow_client.schema.agent import AgentSpec
-from benchflow_client.schema.agent_definition import AgentDefinition
 from benchflow_client.schema.job import JobSpec
 from benchflow_workers.gateway.target import Account, Allowance, Capture, Target
+from benchflow_workers.trial.translations import translation_to
 from benchflow_workers.trial.variables import NOT_SET
 
-__all__ = ["allowance_of", "capture_of", "check_spoken", "target_of"]
+__all__ = ["allowance_of", "capture_of", "target_of"]
 
 
 def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, str]) -> Target:
@@ -25,13 +24,13 @@ def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, st
         agent_env: Resolved variables of the agent; they count before the worker's.
         environ: This worker's variables.
 
-    Guarantees: a key of the worker goes only to an address that is not the agent's.
+    Guarantees: a key that the worker has for one address goes to no other that the agent names.
 
     Raises:
         AgentError: `agent.not_runnable`: no provider is known for it. `agent.env_missing`: its key
             or address is not set on this worker.
     """
-    own = known_variables(agent_env)
+    own, workers = known_variables(agent_env), known_variables(environ)
     variables = {**known_variables({**environ, **dict.fromkeys(agent_env, "")}), **own}
     try:
         route = find_route(model, variables)
@@ -40,19 +39,29 @@ def target_of(model: str, agent_env: Mapping[str, str], environ: Mapping[str, st
     provider = route.provider
     try:
         urls = {dialect: provider.url(dialect, variables) for dialect in provider.urls}
+        translation = translation_to(provider, variables)
     except KeyError as error:
         raise _missing(model, str(error.args[0])) from error
-    held_by = _key_name(model, provider, own, variables)
+    is_bound = provider.name != CUSTOM.name or CUSTOM_URL in workers
+    held_by = _key_name(model, provider, variables, own=own if is_bound else {})
     key = None if held_by is None else variables[held_by]
-    account = _account(route, model, urls, variable=_variable_of(key, held_by, known_variables(environ)))
+    account = _account(route, model, urls, variable=_variable_of(key, held_by, workers))
     bearer = None if held_by is None else provider.accounts.get(held_by)
-    return Target(provider.name, route.model, urls, key, account, bearer=bearer)
+    place = (provider.name, route.model, urls, key, account)
+    return Target(*place, bearer=bearer, translation=translation)
 
 
 def _key_name(
-    model: str, provider: Provider, own: Mapping[str, str], variables: Mapping[str, str]
+    model: str, provider: Provider, variables: Mapping[str, str], *, own: Mapping[str, str]
 ) -> str | None:
-    """Return the variable that holds the provider's key; None = it needs none."""
+    """Return the variable that holds the provider's key; None = it needs none.
+
+    Args:
+        model: For messages.
+        provider: The provider.
+        variables: All that count.
+        own: Those of the agent, where keys of the worker are for the worker's address.
+    """
     address = next((name for name in provider.variables if name in own), None)
     given = variables if address is None else own
     held_by = next((name for name in provider.key_env if name in given), None)
@@ -70,7 +79,7 @@ def _key_name(
 
 def _account(route: Route, model: str, urls: Mapping[Dialect, str], *, variable: str | None) -> Account:
     """Return for whom the provider counts: its key, by the name of its variable, never by its value."""
-    host = urlsplit(next(iter(urls.values()))).netloc.rpartition("@")[2]
+    host = urlsplit(next(iter(urls.values()), "")).netloc.rpartition("@")[2]
     buckets = buckets_of(model) if variable is None else (*buckets_of(model), f"key:{variable}")
     words = (route.provider.name, variable, host)
     return Account(" ".join(word for word in words if word), buckets, route.provider.limits_cached)
@@ -83,31 +92,6 @@ def _variable_of(key: str | None, name: str | None, environ: Mapping[str, str]) 
     return min((other for other, value in environ.items() if value == key), default=None)
 
 
-def check_spoken(spec: AgentSpec, definition: AgentDefinition | None, target: Target | None) -> None:
-    """Refuse a ready-made agent without a model, or with one whose provider it cannot talk to.
-
-    Raises:
-        AgentError: `agent.not_runnable`.
-    """
-    if definition is None:
-        return
-    if target is None and definition.needs_model:
-        raise AgentError(
-            "agent.not_runnable",
-            f"Agent {spec.name!r} needs a model.",
-            hint="Give one: --model provider/name",
-        )
-    if target is None or not definition.dialects:
-        return
-    if not any(dialect in target.urls for dialect in definition.dialects):
-        raise AgentError(
-            "agent.not_runnable",
-            f"Agent {spec.name!r} speaks {', '.join(definition.dialects)}; provider {target.provider!r} speaks "
-            f"{', '.join(target.urls)}.",
-            hint="Choose a model of another provider, or set BENCHFLOW_PROVIDER_PROTOCOL for a server of your own.",
-        )
-
-
 def allowance_of(spec: JobSpec) -> Allowance:
     """Return what one turn may use: what is reserved for a trial, where the job says it."""
     return Allowance(cost_usd=spec.trial_cost_usd, tokens=spec.trial_tokens)
@@ -115,6 +99,8 @@ def allowance_of(spec: JobSpec) -> Allowance:
 
 def capture_of(spec: JobSpec, target: Target) -> Capture:
     """Return what a model is asked for beside what agents ask: for token ids only where the server is one's own."""
+    if target.translation is not None:
+        return Capture.NOTHING
     if spec.capture_tokens != "off" and target.provider == CUSTOM.name:
         return Capture.TOKENS
     return Capture.LOGPROBS if spec.capture_tokens == "on" else Capture.NOTHING

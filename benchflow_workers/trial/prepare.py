@@ -32,7 +32,7 @@ from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.live import LiveTrajectory
 from benchflow_workers.trial.logins import login_for, on_login
-from benchflow_workers.trial.models import allowance_of, capture_of, check_spoken, target_of
+from benchflow_workers.trial.models import allowance_of, capture_of, target_of
 from benchflow_workers.trial.networks import network_variables, networks_of, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
 from benchflow_workers.trial.recovery import kept_for, recovery_of
@@ -41,6 +41,7 @@ from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.separate import with_separate
 from benchflow_workers.trial.skills import skills_of, with_skills, with_step_skills, with_workshop
 from benchflow_workers.trial.step_folders import step_folder
+from benchflow_workers.trial.translations import as_spoken
 from benchflow_workers.trial.variables import Variables, resolve_variables
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR, Verifier, VerifyContext
 
@@ -216,7 +217,7 @@ def _metered(
     if login is not None and spec.model is not None:
         return on_login(agent, login, spec.model), env.secrets | login.secrets
     target = None if spec.model is None else target_of(spec.model, env.values, parts.environ)
-    check_spoken(spec, part.definition, target)
+    target = as_spoken(spec, part.definition, target)
     if target is None:
         return agent, env.secrets
     secrets = env.secrets | ({target.key} if target.key else frozenset())

@@ -232,11 +232,16 @@ def test_ready_made_agents_play_roles_together(client: Client, home: Path, model
 
 
 @pytest.mark.root
-def test_an_agent_whose_provider_speaks_otherwise_is_refused_before_any_sandbox(
+@pytest.mark.litellm
+def test_an_agent_whose_provider_speaks_otherwise_is_served_in_other_words(
     client: Client, home: Path, models: ScriptedModels
 ) -> None:
-    task = write_task(home / "refused", files=PLAIN)
-    address = (f"BENCHFLOW_PROVIDER_BASE_URL={models.url}", "BENCHFLOW_PROVIDER_API_KEY")
+    task = write_task(home / "translated", files=PLAIN)
+    address = (
+        f"BENCHFLOW_PROVIDER_BASE_URL={models.url}",
+        "BENCHFLOW_PROVIDER_API_KEY",
+        "BENCHFLOW_PROVIDER_PROTOCOL=openai-completions",
+    )
     claude = AgentSpec(name="claude-code", model=MODEL, env=address)
 
     handle = client.submit(JobSpec(tasks=str(task), agent=(claude,), sandbox="local"))
@@ -244,5 +249,6 @@ def test_an_agent_whose_provider_speaks_otherwise_is_refused_before_any_sandbox(
 
     (trial,) = handle.trials()
     assert trial.result is not None
-    assert (trial.receipt.code, trial.result.sandbox_id) == ("agent.not_runnable", None)
-    assert "speaks anthropic-messages" in (trial.result.error or "")
+    assert (trial.receipt.outcome, trial.receipt.code) == ("passed", "")
+    assert trial.result.agent_result.total_tokens
+    assert models.asked[-1].path.endswith("/chat/completions")

@@ -137,5 +137,5 @@ def test_a_coding_plan_speaks_three_dialects() -> None:
 
 def test_every_provider_has_addresses_and_a_key() -> None:
     for provider in PROVIDERS.values():
-        assert provider.urls
+        assert bool(provider.urls) != bool(provider.translated)
         assert provider.key_env

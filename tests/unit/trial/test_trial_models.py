@@ -31,7 +31,7 @@ def test_the_agents_key_counts_before_the_workers() -> None:
 def test_the_workers_key_goes_to_no_address_of_the_agents(model: str) -> None:
     """Whoever submits a job could have it sent anywhere else."""
     name = "OPENAI" if model.startswith("openai") else "BENCHFLOW_PROVIDER"
-    worker = {f"{name}_API_KEY": "the-workers-key"}
+    worker = {f"{name}_API_KEY": "the-workers-key", f"{name}_BASE_URL": "http://10.0.0.1/v1"}
     elsewhere = {f"{name}_BASE_URL": "http://203.0.113.7/v1"}
 
     with pytest.raises(AgentError, match=f"{name}_BASE_URL") as caught:
@@ -41,6 +41,12 @@ def test_the_workers_key_goes_to_no_address_of_the_agents(model: str) -> None:
     assert caught.value.code == "agent.env_missing"
     assert f"--agent-env {name}_API_KEY" in caught.value.hint
     assert given.key == "meant-for-it"
+
+
+def test_a_key_that_the_worker_has_for_no_address_goes_where_the_agent_says() -> None:
+    url = {"BENCHFLOW_PROVIDER_BASE_URL": "http://10.0.0.1:8000/v1"}
+
+    assert target_of("vllm/large-1", url, {"BENCHFLOW_PROVIDER_API_KEY": "k"}).key == "k"
 
 
 def test_a_server_of_the_agents_own_needs_no_key() -> None:
