@@ -73,6 +73,9 @@ YOUNGER: Mapping[str, Any] = {
     "loop": SINGLE_SHOT,
     "capture_tokens": "off",
     "skill_mode": NO_SKILL,
+    "temperature": None,
+    "top_p": None,
+    "max_output_tokens": None,
 }
 """Settings that came after the first keys, with the value that is as if they were not there."""
 

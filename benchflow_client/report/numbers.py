@@ -103,6 +103,9 @@ def _settings(plan: Plan) -> Iterator[str]:
     if own:
         yield "agent " + " / ".join(f"{seconds:g} s" for seconds in sorted(filter(None, own)))
     yield "network as each task says"
+    for name in ("temperature", "top_p", "max_output_tokens"):
+        if (value := getattr(spec, name)) is not None:
+            yield f"{name} {value:g}"
     if spec.loop != SINGLE_SHOT:
         yield f"loop {spec.loop}"
     if spec.user is not None:

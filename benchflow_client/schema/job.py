@@ -51,6 +51,24 @@ class JobSpec(Record):
         default=None,
         description="How hard the agents' model is asked to think; None = as agent and model do by themselves.",
     )
+    temperature: float | None = Field(
+        default=None,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Temperature of the agents' model where they name none; None = as agent and provider do.",
+    )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of likely words the agents' model chooses among, where they name none; None = as they do.",
+    )
+    max_output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens of one answer of the agents' model at most, where they name none; None = as they do.",
+    )
     tries: int = Field(default=1, ge=1, le=1000, description="How often each agent tries each task.")
     concurrency: int = Field(
         default=4, ge=1, le=100_000, description="Trials of this job at once, over all workers."

@@ -137,7 +137,7 @@ class Forwarder:
         url = call.grant.target.urls[call.rules.name] + call.rules.below(request.path)
         headers = _headers(request, call)
         query = {name: value for name, value in request.query.items() if name != "key"}
-        ways = list(wordings(call.rules, call.request, call.grant.capture))
+        ways = list(wordings(call.rules, call.path, call.request, call.grant))
         while True:
             await pace.turn()
             call.attempts += 1

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from benchflow_client.catalog.providers import Dialect
 
-__all__ = ["Account", "Allowance", "Capture", "Target", "Translation"]
+__all__ = ["Account", "Allowance", "Capture", "Sampling", "Target", "Translation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,21 @@ class Capture(IntEnum):
     NOTHING = 0
     LOGPROBS = 1  # the log probability of each token of an answer
     TOKENS = 2  # the ids of those tokens, and of the prompt's
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What a model is asked for where the agent does not say; None = nothing.
+
+    Attributes:
+        temperature: How even the choice among words is.
+        top_p: The most likely words that together have this share are chosen among.
+        max_output_tokens: Tokens of one answer at most.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,7 @@ class Target:
         capture: What is asked for beside what the agent asks.
         bearer: Headers that go with a key which is an account's token, sent as `Authorization: Bearer`; None = it
             is sent as its dialect has it.
+        sampling: What is asked for where the agent does not say.
         translation: What stands between; None = the provider speaks the dialects itself.
     """
 
@@ -71,6 +87,7 @@ class Target:
     account: Account = Account()
     capture: Capture = Capture.NOTHING
     bearer: Mapping[str, str] | None = None
+    sampling: Sampling = Sampling()
     translation: Translation | None = None
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchflow_workers.gateway.dialect import DialectRules, Document
-from benchflow_workers.gateway.target import Capture
+from benchflow_workers.gateway.grants import Grant
+from benchflow_workers.gateway.sampling import sampled
+from benchflow_workers.gateway.target import Capture, Sampling
 
 __all__ = ["CAPTURED_DIALECT", "Wording", "wordings"]
 
@@ -41,10 +43,18 @@ class Wording:
         return came if self.changed is None else json.dumps(self.changed).encode()
 
 
-def wordings(rules: DialectRules, asked: Document, capture: Capture) -> Iterator[Wording]:
-    """Yield the ways to put a call, the one that asks for most first; the last is as near to the agent's as can be."""
+def wordings(rules: DialectRules, path: str, asked: Document, grant: Grant) -> Iterator[Wording]:
+    """Yield the ways to put a call, the one that asks for most first; the last is as near to the agent's as can be.
+
+    What a job asks for stands in all of them: a provider that does not take it says so to the agent.
+    """
+    target, capture = grant.target, grant.capture
+    sampling = target.sampling if rules.is_generation(path) else Sampling()
+    asked, chosen = sampled(rules.name, target.provider, asked, sampling)
     prepared = rules.prepared(asked)
-    usage = () if prepared is None else ("usage",)
+    usage = chosen if prepared is None else (*chosen, "usage")
+    if prepared is None and chosen:
+        prepared = asked
     if rules.name == CAPTURED_DIALECT:
         for level in range(capture, Capture.NOTHING, -1):
             asks = _ASKS[Capture(level)]

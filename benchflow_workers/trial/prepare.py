@@ -38,6 +38,7 @@ from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedSte
 from benchflow_workers.trial.recovery import kept_for, recovery_of
 from benchflow_workers.trial.redact import Redactor
 from benchflow_workers.trial.restored import RestoredTurn
+from benchflow_workers.trial.sampling import check_sampling_applies, sampling_of
 from benchflow_workers.trial.separate import with_separate
 from benchflow_workers.trial.skills import skills_of, with_skills, with_step_skills, with_workshop
 from benchflow_workers.trial.step_folders import step_folder
@@ -212,18 +213,20 @@ def _metered(
 ) -> tuple[Agent, frozenset[str]]:
     if agent.is_control:
         return agent, env.secrets
-    spec = part.spec
+    spec, sampling = part.spec, sampling_of(attempt.plan.spec, env.values)
     login = login_for(part.definition, spec.model, {**parts.environ, **env.values})
     if login is not None and spec.model is not None:
+        check_sampling_applies(sampling, spec.name)
         return on_login(agent, login, spec.model), env.secrets | login.secrets
     target = None if spec.model is None else target_of(spec.model, env.values, parts.environ)
     target = as_spoken(spec, part.definition, target)
     if target is None:
+        check_sampling_applies(sampling, spec.name)
         return agent, env.secrets
     secrets = env.secrets | ({target.key} if target.key else frozenset())
     metered = parts.metering.metered(
         agent,
-        replace(target, capture=capture_of(attempt.plan.spec, target)),
+        replace(target, capture=capture_of(attempt.plan.spec, target), sampling=sampling),
         allowance_of(attempt.plan.spec),
         file=parts.scratch / attempt.folder / "trajectory" / "llm_trajectory.jsonl",
         masks=Redactor(secrets),

@@ -16,7 +16,7 @@ from benchflow_workers.gateway.grants import Grant
 from benchflow_workers.gateway.prices import OwnPrice, Prices
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
-from benchflow_workers.gateway.target import Allowance, Target
+from benchflow_workers.gateway.target import Allowance, Sampling, Target
 from benchflow_workers.testing_models import Script, ScriptedModels, scripted_models
 from benchflow_workers.trial.redact import Redactor
 
@@ -379,3 +379,20 @@ async def test_models_are_listed_and_other_paths_are_not_passed_on(
 
     assert ([model["id"] for model in listed["data"]], alive, other) == ([MODEL], 200, 404)
     assert models.asked == []
+
+
+@pytest.mark.parametrize(("dialect", "streamed"), CALLS)
+async def test_what_a_job_asks_of_its_model_is_added_and_noted(
+    gateway: Gateway, models: ScriptedModels, grant: Grant, dialect: Dialect, streamed: bool
+) -> None:
+    grant.target = replace(grant.target, sampling=Sampling(temperature=0.2))
+    path, body = request_of(dialect, streamed=streamed)
+    with gateway.granted(grant):
+        status, _ = await ask(gateway, path, body, grant.token)
+
+    (asked,) = models.asked
+    sent = asked.body["generationConfig"] if dialect == "gemini-generate" else asked.body
+    assert (status, sent["temperature"]) == (200, 0.2)
+    (line,) = recorded(grant)
+    assert line["request"] == body
+    assert line["added"] == (["temperature", "usage"] if (dialect, streamed) == CALLS[1] else ["temperature"])

@@ -186,6 +186,7 @@ def test_every_setting_of_a_job_is_known_to_change_a_score_or_not() -> None:
     counting = {"timeout_multiplier", "sandbox_user", "sandbox_locked_paths", "tries"}
     counting |= {"separate_verifier", "separate_verifier_include", "loop", "user"}
     counting |= {"environment_manifest", "capture_tokens", "skill_mode"}
+    counting |= {"temperature", "top_p", "max_output_tokens"}
     assert JobSpec.model_fields.keys() - listed == counting
     assert listed <= JobSpec.model_fields.keys()
     assert AgentSpec.model_fields.keys() == {
