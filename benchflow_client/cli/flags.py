@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -27,12 +27,20 @@ _NAMES = {"tasks": ("--tasks",), "effort": ("--effort", "--reasoning-effort")}
 _REPEATED = {name for name, field in JobSpec.model_fields.items() if get_origin(field.annotation) is tuple}
 
 
-def with_spec_flags(command: Callable[..., int], view: Mapping[str, inspect.Parameter]) -> Callable[..., int]:
+def with_spec_flags(
+    command: Callable[..., int],
+    view: Mapping[str, inspect.Parameter],
+    *,
+    tasks: str = "",
+    left_out: Set[str] = frozenset(),
+) -> Callable[..., int]:
     """Return a command whose flags are the fields of `JobSpec` and those of a view.
 
     Args:
         command: Called with the spec and the view's values by name.
         view: Flags that change what is shown and not what is run.
+        tasks: What its tasks are; empty = as the field says.
+        left_out: Fields it has no flags for.
     """
 
     def run(*positional: Any, **flags: Any) -> int:
@@ -42,7 +50,8 @@ def with_spec_flags(command: Callable[..., int], view: Mapping[str, inspect.Para
         given = {name: value for name, value in flags.items() if value is not None}
         return command(read_spec(given, seen.pop("file", None)), **seen)
 
-    parameters = [*map(_flag, JobSpec.model_fields), *view.values()]
+    fields = [name for name in JobSpec.model_fields if name not in left_out]
+    parameters = [*(_flag(name, tasks if name == "tasks" else "") for name in fields), *view.values()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -106,12 +115,13 @@ class CapFlags:
         return None if caps == Caps() else caps
 
 
-def _flag(name: str) -> inspect.Parameter:
+def _flag(name: str, help_text: str = "") -> inspect.Parameter:
     field = JobSpec.model_fields[name]
     kind: Any = tuple[str, ...] if name in _REPEATED else field.annotation
     names = _NAMES.get(name)
     converter = whole_number if int in (kind, *get_args(kind)) else None
-    parameter = Parameter(name=names, help=_help(name), negative=(), show_default=False, converter=converter)
+    told = help_text or _help(name)
+    parameter = Parameter(name=names, help=told, negative=(), show_default=False, converter=converter)
     is_positional = name == "tasks"
     return inspect.Parameter(
         name,

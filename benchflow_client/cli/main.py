@@ -37,6 +37,10 @@ _GROUPS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         "benchflow_client.cli.regrade",
         (("regrade", "Judge the kept workspaces of a job again."),),
     ),
+    "Skills": (
+        "benchflow_client.cli.skills",
+        (("skills", "Evaluate a skill, or tell what skills changed."),),
+    ),
     "Machines": (
         "benchflow_client.cli.fleet",
         (

@@ -26,7 +26,8 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 
-def _view(name: str, kind: Any, help_text: str, *names: str) -> inspect.Parameter:
+def view_flag(name: str, kind: Any, help_text: str, *names: str) -> inspect.Parameter:
+    """Return a flag that is no part of a job."""
     parameter = Parameter(name=names or None, help=help_text, negative=(), show_default=False)
     default = False if kind is bool else None
     return inspect.Parameter(
@@ -35,17 +36,19 @@ def _view(name: str, kind: Any, help_text: str, *names: str) -> inspect.Paramete
 
 
 VIEW = {
-    "file": _view("file", Path | None, "Job file in YAML; flags win over it.", "--file", "-f"),
-    "dry_run": _view("dry_run", bool, "Show the plan, and what would be kept of a resumed job, and stop."),
-    "json": _view("json", bool, "Write the result as JSON to stdout."),
-    "resume": _view(
+    "file": view_flag("file", Path | None, "Job file in YAML; flags win over it.", "--file", "-f"),
+    "dry_run": view_flag(
+        "dry_run", bool, "Show the plan, and what would be kept of a resumed job, and stop."
+    ),
+    "json": view_flag("json", bool, "Write the result as JSON to stdout."),
+    "resume": view_flag(
         "resume",
         str | None,
         "Go on with this job (name, unique prefix or @last): finished trials are kept, except those "
         "without a verdict that another execution may change. Refused when what was asked for differs "
         "in anything that changes a score.",
     ),
-    "fresh": _view(
+    "fresh": view_flag(
         "fresh",
         bool,
         "Make a new job in any case: under a new name where --job-name is taken, and with --resume too.",
@@ -119,9 +122,9 @@ def follow_to_end(
         choice: What was kept of a job that goes on; None = a new job.
     """
     try:
-        summary = _follow(handle)
+        summary = follow(handle)
     except KeyboardInterrupt:
-        return _interrupted(client, handle)
+        return interrupted(client, handle)
     handle.fetch(folder)
     code = show_results(handle, summary, folder=str(folder), is_json=is_json)
     if choice is not None:
@@ -183,14 +186,15 @@ def _interrupted_early(sending: _Sending) -> int:
     return INTERRUPTED
 
 
-def _follow(handle: JobHandle) -> Summary:
+def follow(handle: JobHandle) -> Summary:
+    """Show a job's progress until it ends, and return its summary."""
     with render.open_progress() as display:
         for view in handle.watch():
             display.update(view)
     return handle.wait()
 
 
-def _interrupted(client: Client, handle: JobHandle) -> int:
+def interrupted(client: Client, handle: JobHandle) -> int:
     """Leave the job to the fleet, or stop it where the fleet is this command's own."""
     if not client.is_embedded:
         render.render_detached(handle.name)

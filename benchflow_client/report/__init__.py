@@ -27,6 +27,7 @@ from benchflow_client.report.fleet import (
     trials_report,
     workers_report,
 )
+from benchflow_client.report.lift import lift_record, lift_report
 from benchflow_client.report.numbers import (
     detached_report,
     done_report,
@@ -57,6 +58,8 @@ __all__ = [
     "job_row",
     "jobs_report",
     "judged_again_report",
+    "lift_record",
+    "lift_report",
     "limits_report",
     "plan_report",
     "report_data",

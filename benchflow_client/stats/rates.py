@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from benchflow_client.errors import UsageError
 
-__all__ = ["design_effect", "mean", "pass_at_k", "pass_hat_k", "wilson_interval"]
+__all__ = ["design_effect", "difference_interval", "mean", "pass_at_k", "pass_hat_k", "wilson_interval"]
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -58,6 +58,43 @@ def wilson_interval(
     low = 0.0 if passed == 0 else min(rate, centre - half)
     high = 1.0 if passed == scored else max(rate, centre + half)
     return max(0.0, low), min(1.0, high)
+
+
+def difference_interval(
+    first: tuple[int, int],
+    second: tuple[int, int],
+    *,
+    confidence: float = 0.95,
+    effects: tuple[float, float] = (1.0, 1.0),
+) -> tuple[float, float]:
+    """Return the interval of the difference of two pass rates, first minus second.
+
+    Args:
+        first: (passed, scored).
+        second: (passed, scored).
+        confidence: Share of intervals that hold the true difference, 0 < confidence < 1.
+        effects: Design effect of each; see `wilson_interval`.
+
+    Returns:
+        (low, high), within -1..1; (-1, 1) when one has nothing scored.
+
+    Raises:
+        UsageError: A number is outside its range.
+
+    Source: Newcombe (1998), "Interval estimation for the difference between independent
+    proportions", Statistics in Medicine 17, method 10: the score intervals of both. Takes them as
+    independent; where the same tasks are in both and their outcomes agree, it is wider than it need be.
+    """
+    one, two = (
+        wilson_interval(passed, scored, confidence=confidence, effect=effect)
+        for (passed, scored), effect in zip((first, second), effects, strict=True)
+    )
+    if not first[1] or not second[1]:
+        return -1.0, 1.0
+    p, q = first[0] / first[1], second[0] / second[1]
+    low = p - q - math.hypot(p - one[0], two[1] - q)
+    high = p - q + math.hypot(one[1] - p, q - two[0])
+    return max(-1.0, low), min(1.0, high)
 
 
 def design_effect(counts: Sequence[tuple[int, int]]) -> float:

@@ -7,9 +7,10 @@ Any object is an event; `type` says of which kind, such as `agent_message`, `too
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-__all__ = ["EVENTS_PATH", "parse_events"]
+__all__ = ["EVENTS_PATH", "final_message", "parse_events"]
 
 EVENTS_PATH: Final = "/logs/agent/events.jsonl"
 """Where the file stands in the sandbox."""
@@ -19,6 +20,11 @@ LINE_LIMIT_BYTES: Final = 32 << 20
 
 MAX_EVENTS: Final = 100_000
 """Later events are left out, so that no agent fills a worker's memory."""
+
+_SAID: Final = {"agent_message": "text", "script": "stdout", "oracle": "stdout"}
+"""Types of events with the key under which they hold what was said."""
+
+_MESSAGE_CHARS: Final = 1 << 20
 
 
 def parse_events(content: bytes) -> list[dict[str, Any]]:
@@ -39,6 +45,15 @@ def parse_events(content: bytes) -> list[dict[str, Any]]:
         event = _parse(line)
         events.append(event or {"type": "unreadable", "line": number, "size_bytes": len(line)})
     return events
+
+
+def final_message(events: Sequence[Mapping[str, Any]]) -> str:
+    """Return what an agent said last, its end where it is long; empty = nothing."""
+    for event in reversed(events):
+        text = event.get(_SAID.get(str(event.get("type")), ""))
+        if isinstance(text, str) and text.strip():
+            return text[-_MESSAGE_CHARS:]
+    return ""
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.failure import Failure
+from benchflow_client.store.documents import plain_json
 from benchflow_workers.agents.base import AgentRun, SkillSet
-from benchflow_workers.agents.events import EVENTS_PATH, parse_events
+from benchflow_workers.agents.events import EVENTS_PATH, final_message, parse_events
 from benchflow_workers.agents.ready import Installs
 from benchflow_workers.agents.skill_use import marked_uses
 from benchflow_workers.agents.skills import place_skills
@@ -30,6 +31,7 @@ from benchflow_workers.trial.prepare import CLOSE_TIMEOUT_S
 from benchflow_workers.trial.records import Prepared, Rollout, frozen_room
 from benchflow_workers.trial.recovery import keep_solver
 from benchflow_workers.trial.redact import Redactor
+from benchflow_workers.trial.restored import RestoredTurn
 from benchflow_workers.trial.setup import run_setup_commands, tail, until_healthy
 from benchflow_workers.verifiers.base import VERIFIER_LOGS_DIR
 from benchflow_workers.verifiers.harden_baseline import take_baseline
@@ -152,10 +154,11 @@ async def keep_workspace(prepared: Prepared, sandbox: Sandbox, rollout: Rollout,
     return await keep_solver(prepared, after, room)
 
 
-async def run_tests(prepared: Prepared, sandbox: Sandbox) -> Completed:
-    """Stop the agent for good, place the tests, run them."""
+async def run_tests(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> Completed:
+    """Stop the agent for good, place the tests and what it said last, run them."""
     await enter_network(prepared, sandbox, "verifier")
-    return await prepared.verifier.run(sandbox, prepared.verify_context)
+    said = None if isinstance(prepared.agent, RestoredTurn) else plain_json(final_message(rollout.events))
+    return await prepared.verifier.run(sandbox, replace(prepared.verify_context, message=said))
 
 
 async def collect(prepared: Prepared, sandbox: Sandbox, folder: Path) -> tuple[str, ...]:

@@ -244,7 +244,7 @@ async def _judged(work: _Work, rollout: Rollout, collect: Collect, *, is_ready: 
     if is_ready:
         async with Boundary(is_verifying=True) as verifying:
             with work.phase("verifying", "verifier"):
-                tests = await phases.run_tests(prepared, sandbox)
+                tests = await phases.run_tests(prepared, sandbox, rollout)
             rollout = replace(rollout, test_output=tests.stdout)
         rollout = with_failure(rollout, verifying.failure)
     rollout, collecting = await _collected(work, rollout, collect)

@@ -14,6 +14,9 @@ from benchflow_workers.sandbox.base import Completed, Sandbox
 VERIFIER_LOGS_DIR = "/logs/verifier"
 """Folder in the sandbox for reward files and the tests' output."""
 
+FINAL_MESSAGE = "/opt/benchflow/final-message.txt"
+"""File in the sandbox, root's, with what the agent said last; it is there while the tests run."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyContext:
@@ -27,6 +30,7 @@ class VerifyContext:
         setup_timeout_s: Seconds shared by all hardening and preparation.
         agent_user: User whose processes must be gone before the tests; None = no
             agent ran as a user of its own.
+        message: What the agent said last; None = nobody knows, as of work that is judged again.
     """
 
     task: Task
@@ -35,6 +39,7 @@ class VerifyContext:
     timeout_s: float
     setup_timeout_s: float
     agent_user: str | None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

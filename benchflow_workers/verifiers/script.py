@@ -16,7 +16,7 @@ from benchflow_client.errors import SandboxError, VerifierError
 from benchflow_workers.output import tail_text, with_gap_marked
 from benchflow_workers.sandbox.base import ROOT, Command, Completed, Sandbox, Upload
 from benchflow_workers.sandbox.services import service_sandbox
-from benchflow_workers.verifiers.base import Verdict, VerifyContext
+from benchflow_workers.verifiers.base import FINAL_MESSAGE, Verdict, VerifyContext
 from benchflow_workers.verifiers.environment import verifier_environment
 from benchflow_workers.verifiers.programs import (
     Arguments,
@@ -157,7 +157,7 @@ class _Work:
             self.sandbox,
             replace(
                 self._test_command(program),
-                stdin=self.tests.archive(self._guard_uploads),
+                stdin=self.tests.archive(self._beside_tests),
                 timeout_s=self.context.timeout_s + allowance,
             ),
         )
@@ -172,7 +172,7 @@ class _Work:
             hardened = await self._harden(self.place)
         if hardened.exit_code != 0:
             return hardened
-        await self.place.put((*self.tests.uploads(), *self._guard_uploads))
+        await self.place.put((*self.tests.uploads(), *self._beside_tests))
         run = await self._exec(self.place, self._test_command(test_program()))
         if not run.timed_out:
             _check_prepared(self.context, run)
@@ -205,8 +205,11 @@ class _Work:
         return ROOT if user in {None, 0, "0"} else user
 
     @property
-    def _guard_uploads(self) -> Sequence[Upload]:
-        return self.guard.uploads(self.place.workdir) if self.is_guarded else ()
+    def _beside_tests(self) -> Sequence[Upload]:
+        """Return what is placed with the tests and is not theirs: the guard, and what the agent said last."""
+        guard = self.guard.uploads(self.place.workdir) if self.is_guarded else ()
+        message = self.context.message
+        return guard if message is None else (*guard, Upload(FINAL_MESSAGE, content=message.encode()))
 
     def _arguments(self, sandbox: Sandbox, *, agent_user: str | None) -> Arguments:
         return Arguments(

@@ -34,6 +34,9 @@ CODE = "import sys; from benchflow_client.cli.main import main; sys.exit(main())
 BLOCK_TIMEOUT_S = 150
 
 FENCE = re.compile(r"^```(?P<language>\w*)$(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+GROUPS_OF_COMMANDS = frozenset({"skills"})
+"""Commands with commands below them, each with flags of its own."""
+
 RUN_MARK = "<!-- run -->\n"
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -189,15 +192,17 @@ def test_the_code_of_a_page_runs_as_shown(name: str, tmp_path: Path) -> None:
         ("chaos-agent", 1.0),
         ("first", 0.0),
         ("ask_model", 0.0),
+        ("skilled_agent", 1.0),
+        ("skilled_agent", 0.0),
     }
     assert results
 
 
 @cache
-def help_of(command: str) -> str:
-    """Return what `bench COMMAND --help` says."""
+def help_of(command: str, verb: str) -> str:
+    """Return what `bench COMMAND VERB --help` says; an empty verb is none."""
     done = subprocess.run(
-        [sys.executable, "-c", CODE, command, "--help"],
+        [sys.executable, "-c", CODE, *filter(None, (command, verb)), "--help"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -205,6 +210,12 @@ def help_of(command: str) -> str:
         check=True,
     )
     return done.stdout + done.stderr
+
+
+def verb_of(found: re.Match[str]) -> str:
+    """Return the command below a command that a line names; empty = it has none of its own."""
+    word = found["rest"].split()[0] if found["rest"].split() else ""
+    return word if found["name"] in GROUPS_OF_COMMANDS else ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -217,7 +228,7 @@ def test_commands_and_flags_on_a_page_exist(page: Path) -> None:
         found[0].strip()
         for found in used
         for flag in re.findall(r"(?<=\s)--[a-z][a-z-]*", found["rest"])
-        if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", help_of(found["name"]))
+        if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", help_of(found["name"], verb_of(found)))
     ]
     assert wrong == []
 

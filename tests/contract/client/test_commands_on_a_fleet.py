@@ -156,7 +156,7 @@ def test_ctrl_c_stops_watching_and_not_the_job(bench: Bench, tasks: Path, config
 
 
 def test_ctrl_c_leaves_a_run_to_the_fleet(bench: Bench, tasks: Path, configured: Any) -> None:
-    with ctrl_c_in("_follow"):
+    with ctrl_c_in("follow"):
         done = bench("run", tasks, *SLOW, "--tries", "200", "--job-name", "left")
 
     assert done.code == 130

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchflow_workers.agents import events
-from benchflow_workers.agents.events import parse_events
+from benchflow_workers.agents.events import final_message, parse_events
 from benchflow_workers.agents.turn import agent_run
 from benchflow_workers.output import tail_text, with_gap_marked
 from benchflow_workers.sandbox.base import Completed
@@ -109,3 +110,20 @@ def test_a_turn_ended_by_its_deadline_has_no_exit_code() -> None:
     assert run.timed_out
     assert run.log == b"half"
     assert run.events == ({"type": "script", "command": "/bot", "return_code": None, "stdout": "half"},)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((), ""),
+        (({"type": "agent_message", "text": "One."}, {"type": "agent_message", "text": "Two."}), "Two."),
+        (({"type": "agent_message", "text": "One."}, {"type": "tool_call", "title": "ls"}), "One."),
+        (({"type": "agent_message", "text": "One."}, {"type": "agent_message", "text": " \n"}), "One."),
+        (({"type": "agent_message", "text": None}, {"type": "agent_thought", "text": "Hm."}), ""),
+        (({"type": "script", "command": "./bot", "stdout": "42\n"},), "42\n"),
+    ],
+)
+def test_what_an_agent_said_last_is_its_last_message_or_what_its_program_printed(
+    events: tuple[dict[str, object], ...], said: str
+) -> None:
+    assert final_message(events) == said

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchflow_client.errors import UsageError
-from benchflow_client.stats.rates import design_effect, mean, pass_at_k, pass_hat_k, wilson_interval
+from benchflow_client.stats.rates import (
+    design_effect,
+    difference_interval,
+    mean,
+    pass_at_k,
+    pass_hat_k,
+    wilson_interval,
+)
 from benchflow_client.stats.solve import SolveRate, default_ks, solve_rates
 
 counts = st.integers(0, 60).flatmap(lambda scored: st.tuples(st.integers(0, scored), st.just(scored)))
@@ -19,6 +26,33 @@ def test_wilson_interval_of_twelve_passes_is_the_textbook_one():
     assert wilson_interval(12, 12) == pytest.approx((0.7575, 1.0), abs=5e-5)
     assert wilson_interval(0, 12) == pytest.approx((0.0, 0.2425), abs=5e-5)
     assert wilson_interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "interval"),
+    [
+        ((56, 70), (48, 80), (0.0524, 0.3339)),
+        ((9, 10), (3, 10), (0.1705, 0.8090)),
+        ((5, 56), (0, 29), (-0.0381, 0.1926)),
+        ((10, 10), (0, 20), (0.6791, 1.0)),
+    ],
+)
+def test_interval_of_a_difference_is_the_published_one(first, second, interval):
+    """Newcombe (1998), table II, method 10."""
+    assert difference_interval(first, second) == pytest.approx(interval, abs=5e-5)
+
+
+@given(counts, counts)
+def test_interval_of_a_difference_holds_it_and_turns_round_with_it(first, second):
+    low, high = difference_interval(first, second)
+    other_low, other_high = difference_interval(second, first)
+
+    assert -1 <= low <= high <= 1
+    assert (other_low, other_high) == pytest.approx((-high, -low))
+    if first[1] and second[1]:
+        assert low <= first[0] / first[1] - second[0] / second[1] <= high
+    else:
+        assert (low, high) == (-1.0, 1.0)
 
 
 def test_wilson_interval_of_nothing_is_everything():
