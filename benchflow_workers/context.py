@@ -14,6 +14,7 @@ from celery import Celery
 from benchflow_client import settings as client_settings
 from benchflow_client.addresses import REDIS, Addresses, address_of, broker_kind
 from benchflow_client.broker import make_app
+from benchflow_client.catalog.own_agents import known_logins
 from benchflow_client.dispatch import Dispatcher
 from benchflow_client.errors import WorkerError
 from benchflow_client.ledger.base import Ledger
@@ -175,7 +176,7 @@ def _parts(
         bundles, sandboxes.get, agent_of, verifier_of, variables, fleet, locks,
         capacity=Capacity(gpus=worker.gpu_ids(), keep=locks.keep), metering=_metering(client, worker, scratch),
         scratch=scratch,
-        toolbox=Toolbox(state_dir / "toolbox"),
+        toolbox=Toolbox(state_dir / "toolbox"), logins=known_logins(),
     )  # fmt: skip
 
 

@@ -56,7 +56,12 @@ def login_of(login: Login, variables: Mapping[str, str], home: Path) -> str | No
 
 
 def agent_credential(
-    definition: AgentDefinition, provider: Provider | None, variables: Mapping[str, str], home: Path
+    definition: AgentDefinition,
+    provider: Provider | None,
+    variables: Mapping[str, str],
+    home: Path,
+    *,
+    of_job: Mapping[str, str] | None = None,
 ) -> Credential:
     """Return what an agent would use.
 
@@ -65,9 +70,10 @@ def agent_credential(
         provider: Whose model; None = those agents of its dialect mostly work with.
         variables: Of the worker.
         home: Of the worker's user.
+        of_job: Variables of the job's, which may bring or take away a key, but not allow a login.
     """
     provider = provider or _usual(definition)
-    key = key_name(provider, variables)
+    key = key_name(provider, {**variables, **(of_job or {})})
     if key is not None:
         return Credential("key", key)
     login = None if definition.login is None else login_of(definition.login, variables, home)

@@ -8,11 +8,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
 
-from benchflow_client.catalog.agents import AgentEntry
+from benchflow_client.catalog.agents import AGENTS, AgentEntry
 from benchflow_client.catalog.manifests import read_manifests
-from benchflow_client.schema.agent_definition import AgentDefinition
+from benchflow_client.schema.agent_definition import AgentDefinition, Login
 
-__all__ = ["GROUP", "own_agents"]
+__all__ = ["GROUP", "known_logins", "own_agents"]
 
 GROUP: Final = "benchflow.agents"
 """Each entry point is an `AgentDefinition`, or is called without arguments and returns one or several."""
@@ -35,6 +35,13 @@ def own_agents(folder: Path | None) -> Mapping[str, AgentEntry]:
     for point in entry_points(group=GROUP):
         found.update({one.name: AgentEntry.of(one) for one in _loaded(point)})
     return found
+
+
+def known_logins() -> Mapping[str, Login]:
+    """Return the logins of the agents that are known here, by the agent's name; what a plan says of them does not count."""
+    entries = {**AGENTS, **own_agents(None)}.values()
+    known = {entry.name: entry.definition.login for entry in entries if entry.definition is not None}
+    return {name: login for name, login in known.items() if login is not None}
 
 
 def _loaded(point: EntryPoint) -> tuple[AgentDefinition, ...]:

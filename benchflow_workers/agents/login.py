@@ -13,37 +13,32 @@ from typing import Any, Final
 
 from benchflow_client.errors import AgentError
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
+from benchflow_workers.agents.program import FIND_HOME
 from benchflow_workers.agents.ready import Installs
 from benchflow_workers.output import tail_text
-from benchflow_workers.sandbox.base import ROOT, Command, Sandbox, Upload
+from benchflow_workers.sandbox.base import Command, Sandbox, Upload
 
 __all__ = ["LoginAgent", "LoginFiles"]
 
-STAGED_DIR: Final = "/opt/benchflow/login"
-"""Where files stand for a moment, root's alone."""
-
-_PRIVATE: Final = 0o600
 _TIMEOUT_S: Final = 60.0
 _SHORTEST_SECRET: Final = 16
 """Shorter texts of a login are names of plans and kinds, not tokens."""
 
-_HOME: Final = """
+_PLACE: Final = f"""set -e
+user=$1 path=$2
+{FIND_HOME}
+[ -n "${{HOME:-}}" ] || exit 3
+umask 077
+mkdir -p "$(dirname "$HOME/$path")"
+rm -f "$HOME/$path"
+cat >"$HOME/$path"
+"""
+_REMOVE: Final = f"""
 user=$1; shift
-home=$(awk -F: -v user="$user" '$1 == user || $3 == user {print $6; exit}' /etc/passwd)
-group=$(awk -F: -v user="$user" '$1 == user || $3 == user {print $4; exit}' /etc/passwd)
-[ -n "$home" ] || exit 3
+{FIND_HOME}
+for path in "$@"; do rm -f "$HOME/$path"; done
 """
-_PLACE: Final = f"""set -eu{_HOME}
-for path in "$@"; do
-  folder="$home/$(dirname "$path")"
-  if [ ! -d "$folder" ]; then mkdir -p "$folder" && chown "$user:$group" "$folder" && chmod 700 "$folder"; fi
-  install -m 600 -o "$user" -g "$group" "{STAGED_DIR}/$path" "$home/$path"
-done
-rm -rf {STAGED_DIR}
-"""
-_REMOVE: Final = f"""{_HOME}
-for path in "$@"; do rm -f "$home/$path"; done
-"""
+"""Both are the agent's user's: its home may lead wherever it likes, and root would follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,31 +114,30 @@ class LoginAgent:
             AgentError: `agent.not_runnable`: the login cannot be placed.
             SandboxError: The sandbox failed under it.
         """
-        await self._place(sandbox, context)
         try:
+            await self._place(sandbox, context)
             return await self.inner.run(sandbox, self._context(context))
         finally:
-            await sandbox.exec(self._command(_REMOVE, context))
+            await sandbox.exec(self._command(context, _REMOVE, *self.login.files))
 
     async def _place(self, sandbox: Sandbox, context: AgentContext) -> None:
-        uploads = [Upload(STAGED_DIR, mode=0o700)]
-        uploads += [
-            Upload(f"{STAGED_DIR}/{path}", content=content, mode=_PRIVATE)
-            for path, content in self.login.files.items()
-        ]
-        await sandbox.put(uploads)
-        done = await sandbox.exec(self._command(_PLACE, context))
-        if done.exit_code != 0:
-            raise AgentError(
-                "agent.not_runnable",
-                f"The login {self.login.name} cannot be placed in the sandbox of task {context.task.name!r}: "
-                f"{tail_text(done.stderr).strip() or 'its user has no home folder'}.",
-                hint="Give the worker a key of the provider instead.",
-            )
+        for path, content in self.login.files.items():
+            done = await sandbox.exec(self._command(context, _PLACE, path, content=content))
+            if done.exit_code != 0:
+                raise AgentError(
+                    "agent.not_runnable",
+                    f"The login {self.login.name} cannot be placed in the sandbox of task {context.task.name!r}: "
+                    f"{tail_text(done.stderr).strip() or 'its user has no home folder'}.",
+                    hint="Give the worker a key of the provider instead.",
+                )
 
-    def _command(self, script: str, context: AgentContext) -> Command:
-        argv = ("sh", "-c", script, "benchflow-login", context.user, *self.login.files)
-        return Command(argv, timeout_s=_TIMEOUT_S, user=ROOT)
+    def _command(
+        self, context: AgentContext, script: str, *paths: str, content: bytes | None = None
+    ) -> Command:
+        """Return a script that finds the home folder as the agent itself will."""
+        home = {name: value for name, value in context.env.items() if name == "HOME"}
+        argv = ("sh", "-c", script, "benchflow-login", "" if home else context.user, *paths)
+        return Command(argv, timeout_s=_TIMEOUT_S, user=context.user, env=home, stdin=content)
 
     def _context(self, context: AgentContext) -> AgentContext:
         """Return the context with the model, and with the launch that a login needs."""

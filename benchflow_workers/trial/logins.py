@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,33 +14,51 @@ from benchflow_client.schema.agent_definition import AgentDefinition, Login
 from benchflow_workers.agents.base import Agent
 from benchflow_workers.agents.login import LoginAgent, LoginFiles
 
-__all__ = ["LOGIN_BYTES", "login_for", "on_login", "route_of"]
+__all__ = ["LOGIN_BYTES", "LoginPlaces", "login_for", "on_login", "route_of"]
 
 LOGIN_BYTES: Final = 1 << 20
 """A file of a login is some tokens; a larger one is something else."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoginPlaces:
+    """Where logins are on a worker; a plan, which anybody may have written, has no say in it.
+
+    Attributes:
+        environ: Variables of the worker: they allow logins, hold them, and name the home folder.
+        known: What a login is made of, by the agent's name.
+    """
+
+    environ: Mapping[str, str] = field(repr=False)
+    known: Mapping[str, Login]
+
+
 def login_for(
-    definition: AgentDefinition | None, model: str | None, variables: Mapping[str, str]
+    definition: AgentDefinition | None, model: str | None, of_job: Mapping[str, str], places: LoginPlaces
 ) -> LoginFiles | None:
     """Return the login an agent uses; None = it has a key, or may use no login, or there is none.
 
     Args:
         definition: The agent; None = it is no ready-made one.
         model: What it is to work with.
-        variables: Of the agent and the worker.
+        of_job: Resolved variables of the agent.
+        places: Where logins are.
 
     Raises:
         AgentError: `agent.env_missing`: the login cannot be read.
     """
     if definition is None or definition.login is None or model is None:
         return None
-    route = route_of(model, variables)
-    home = Path(variables.get("HOME") or "/nonexistent")
-    found = agent_credential(definition, None if route is None else route.provider, variables, home)
+    own = definition.model_copy(update={"login": places.known.get(definition.name)})
+    if own.login is None:
+        return None
+    environ = places.environ
+    route = route_of(model, {**environ, **of_job})
+    home = Path(environ.get("HOME") or "/nonexistent")
+    found = agent_credential(own, None if route is None else route.provider, environ, home, of_job=of_job)
     if found.kind != "login" or (route is not None and route.provider.name == "custom"):
         return None
-    return _read(definition.login, found, variables, home)
+    return _read(own.login, found, environ, home)
 
 
 def on_login(agent: Agent, login: LoginFiles, model: str) -> LoginAgent:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchflow_client.errors import SandboxError
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import Login
 from benchflow_client.schema.ids import short_digest
 from benchflow_client.schema.locked_paths import all_locked
 from benchflow_client.schema.task import Task
@@ -31,7 +32,7 @@ from benchflow_workers.trial.cast import Env, Part, with_turns
 from benchflow_workers.trial.compose import with_services
 from benchflow_workers.trial.host_locks import HostLocks
 from benchflow_workers.trial.live import LiveTrajectory
-from benchflow_workers.trial.logins import login_for, on_login
+from benchflow_workers.trial.logins import LoginPlaces, login_for, on_login
 from benchflow_workers.trial.models import allowance_of, capture_of, target_of
 from benchflow_workers.trial.networks import network_variables, networks_of, with_network, with_step_networks
 from benchflow_workers.trial.records import Attempt, Kept, Prepared, PreparedStep, TaskFolder
@@ -70,6 +71,7 @@ class Parts:
         metering: Gives agents their models.
         scratch: Folder on this host in which each running attempt has its own.
         toolbox: Programs of ready-made agents.
+        logins: What a login is made of, by the name of the agent that may use it.
     """
 
     bundles: BundleCache
@@ -84,6 +86,7 @@ class Parts:
     metering: Metering = field(default_factory=Metering)
     scratch: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     toolbox: Toolbox = field(default_factory=lambda: Toolbox(Path(tempfile.gettempdir()) / "bench-toolbox"))
+    logins: Mapping[str, Login] = field(default_factory=dict)
 
 
 def prepare(attempt: Attempt, parts: Parts) -> Prepared:
@@ -214,7 +217,7 @@ def _metered(
     if agent.is_control:
         return agent, env.secrets
     spec, sampling = part.spec, sampling_of(attempt.plan.spec, env.values)
-    login = login_for(part.definition, spec.model, {**parts.environ, **env.values})
+    login = login_for(part.definition, spec.model, env.values, LoginPlaces(parts.environ, parts.logins))
     if login is not None and spec.model is not None:
         check_sampling_applies(sampling, spec.name)
         return on_login(agent, login, spec.model), env.secrets | login.secrets

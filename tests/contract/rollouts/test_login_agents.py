@@ -14,11 +14,11 @@ from benchflow_client.schema.agent_definition import AgentDefinition, InSandbox,
 from benchflow_client.schema.task import Task
 from benchflow_workers.agents.base import AgentContext, AgentRun
 from benchflow_workers.agents.cli_text import plain_text
-from benchflow_workers.agents.login import LoginAgent
+from benchflow_workers.agents.login import LoginAgent, LoginFiles
 from benchflow_workers.agents.user import prepare_user
 from benchflow_workers.sandbox.base import Sandbox
 from benchflow_workers.sandbox.network import NetworkPolicy
-from benchflow_workers.trial.logins import login_for, on_login
+from benchflow_workers.trial.logins import LoginPlaces, login_for, on_login
 
 TOKEN = "an-account-" + "token-0123456789"
 SWITCH = {"BENCHFLOW_SUBSCRIPTION_AUTH": "on"}
@@ -66,8 +66,15 @@ def take(
     return run
 
 
+def login_of(
+    worker: dict[str, str], job: dict[str, str], definition: AgentDefinition = TINY
+) -> LoginFiles | None:
+    assert TINY.login is not None
+    return login_for(definition, "anthropic/claude-x", job, LoginPlaces(worker, {"tiny": TINY.login}))
+
+
 def agent(variables: dict[str, str]) -> LoginAgent:
-    login = login_for(TINY, "anthropic/claude-x", variables)
+    login = login_of(variables, {})
     assert login is not None
     return on_login(plain_text(), login, "anthropic/claude-x")
 
@@ -125,13 +132,55 @@ async def test_a_network_that_keeps_it_from_its_provider_is_refused_before_its_t
 def test_a_login_is_used_only_where_the_worker_allows_it_and_there_is_no_key(
     home: Path, more: dict[str, str]
 ) -> None:
-    assert login_for(TINY, "anthropic/claude-x", {"HOME": str(home), **more}) is None
+    assert login_of({"HOME": str(home), **more}, {}) is None
+
+
+def test_a_job_can_neither_allow_logins_nor_say_whose(home: Path) -> None:
+    job = {**SWITCH, "HOME": str(home), "TINY_AUTH_JSON": "{}"}
+
+    assert login_of({}, job) is None
+    assert login_of({"HOME": str(home)}, job) is None
+    assert login_of({**SWITCH, "HOME": "/nonexistent"}, job) is None
+
+
+def test_a_jobs_own_key_comes_before_a_login(home: Path) -> None:
+    assert login_of({**SWITCH, "HOME": str(home)}, {"ANTHROPIC_API_KEY": "k"}) is None
+
+
+def test_what_a_login_is_made_of_is_the_workers_word_and_not_the_plans(home: Path) -> None:
+    (home / "private").write_text("nobody's business")
+    wanted = Login(detect="private", files=("private",), variables={"PATH": ""}, hosts=())
+    worker = {**SWITCH, "HOME": str(home), "PATH": "/bin"}
+
+    found = login_of(worker, {}, TINY.model_copy(update={"login": wanted}))
+
+    assert found is not None
+    assert list(found.files) == [".tiny/auth.json"]
+    assert found.env == {}
+    assert login_of(worker, {}, TINY.model_copy(update={"name": "other", "login": wanted})) is None
+
+
+async def test_a_home_that_leads_elsewhere_gets_root_to_write_and_remove_nothing_there(
+    take: Callable[..., Awaitable[AgentRun]],
+    sandbox: Sandbox,
+    home: Path,
+    shell: Callable[..., Awaitable[str]],
+) -> None:
+    made = agent({**SWITCH, "HOME": str(home)})
+    await take(made)
+    await shell(sandbox, "mkdir -m 755 /opt/roots && echo mine >/opt/roots/auth.json")
+    await shell(sandbox, "rm -rf ~agent/.tiny && ln -s /opt/roots ~agent/.tiny", user="agent")
+
+    with pytest.raises(AgentError, match="cannot be placed"):
+        await take(made)
+
+    assert await shell(sandbox, "cat /opt/roots/auth.json; stat -c %U /opt/roots/auth.json") == "mine\nroot\n"
 
 
 def test_a_login_that_is_too_large_is_refused(home: Path) -> None:
     (home / ".tiny" / "auth.json").write_bytes(b"x" * ((1 << 20) + 1))
 
     with pytest.raises(AgentError, match="larger than") as caught:
-        login_for(TINY, "anthropic/claude-x", {**SWITCH, "HOME": str(home)})
+        login_of({**SWITCH, "HOME": str(home)}, {})
 
     assert caught.value.code == "agent.env_missing"
