@@ -19,7 +19,8 @@ demo: .venv/installed-all
 	@env -u BENCHFLOW_BROKER_URL -u BENCHFLOW_STORE_URL $(BIN)/bench run examples/tasks --agent oracle --agent nop
 
 test: lint
-	$(PYTEST) tests/architecture tests/unit tests/contract --cov --cov-fail-under=90
+	$(PYTEST) -n 4 --dist loadfile tests/architecture tests/unit --cov --cov-report=
+	$(PYTEST) tests/contract --cov --cov-append --cov-fail-under=90
 	$(PYTEST) tests/integration tests/acceptance tests/chaos
 
 lint: .venv/installed-dev
