@@ -327,9 +327,9 @@ def _messages(body: Mapping[str, Any], script: Script) -> _Made:
 
 
 def _generate(path: str, body: Mapping[str, Any], script: Script) -> _Made:
-    names = (
-        one.get("name") for tool in body.get("tools", ()) for one in tool.get("functionDeclarations", ())
-    )
+    tools = body.get("tools", ())
+    tools = [tools] if isinstance(tools, Mapping) else tools
+    names = (one.get("name") for tool in tools for one in tool.get("functionDeclarations", ()))
     parts = [part for content in body.get("contents", ()) for part in content.get("parts", ())]
     tool = _tool(names, script, is_over=any("functionResponse" in part for part in parts))
     part: dict[str, Any] = {"text": script.text}

@@ -172,7 +172,7 @@ def _counted(run: AgentRun, grant: Grant) -> AgentRun:
     """Return the record with what the provider counted, and with what it refused where it refused everything."""
     statuses = grant.statuses
     if not statuses:
-        return run
+        return _turned_away(run, grant.turned_away)
     counted = grant.usage()
     usage = counted.model_copy(
         update={
@@ -195,3 +195,14 @@ def _counted(run: AgentRun, grant: Grant) -> AgentRun:
     # A request the provider would not take is the agent's own doing: what it did besides counts.
     is_broken = run.is_broken or code != "agent.rejected"
     return replace(run, failures=(failure, *run.failures), is_broken=is_broken)
+
+
+def _turned_away(run: AgentRun, why: str) -> AgentRun:
+    """Return the record with why no call was passed on, where the agent made some: its own doing as well."""
+    if not why:
+        return run
+    failure = Failure(
+        code="agent.rejected",
+        message=f"No call reached the model; the worker's gateway refused the last one: {why[:500]}",
+    )
+    return replace(run, failures=(failure, *run.failures))

@@ -87,6 +87,7 @@ class Forwarder:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a call on, or say why not in the form its client reads."""
         rules = dialect_of(request.method, request.path)
+        grant = None
         try:
             grant = self._grant(request)
             if request.method == "HEAD":
@@ -97,6 +98,8 @@ class Forwarder:
                 return await self._call(request, grant, rules)
         except _RefusedError as refused:
             shape = rules or next(iter(RULES.values()))
+            if grant is not None and refused.kind != "budget_exceeded":
+                grant.turn_away(refused.text)
             return _json(_STATUS_OF[refused.kind], shape.error(refused.kind, refused.text))
         except LimitedError as limited:
             shape = rules or next(iter(RULES.values()))
@@ -184,12 +187,15 @@ async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tup
     asked = read_object(body)
     if asked is None:
         raise _RefusedError("invalid_request_error", "The body is no JSON object, or has a key twice.")
+    names = {name.lower() for name in asked}
+    if len(names) < len(asked):
+        raise _RefusedError("invalid_request_error", "The body has a key twice, but for its case.")
     model = rules.model(request.path, asked)
     if model != grant.target.model:
         raise _RefusedError(
             "not_found_error", f"Model {model!r} is not this trial's; it is {grant.target.model!r}."
         )
-    if others := _OTHER_MODELS.intersection(asked):
+    if others := _OTHER_MODELS & names:
         raise _RefusedError("invalid_request_error", f"{min(others)!r} would ask other models; leave it out.")
     if not grant.is_web_open and (hosted := hosted_tools(asked)):
         raise _RefusedError(

@@ -85,6 +85,7 @@ class Grant:
     _cost: float = 0.0
     _wait_s: float | None = None
     _statuses: Counter[int] = field(default_factory=Counter)
+    _turned_away: str = ""
 
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(CAPPED_AT_ONCE if self.purse.is_capped else CALLS_AT_ONCE)
@@ -118,6 +119,17 @@ class Grant:
         """The seconds a provider asked to wait last; None = it did not."""
         with self._lock:
             return self._wait_s
+
+    def turn_away(self, why: str) -> None:
+        """Note a call that was not passed on."""
+        with self._lock:
+            self._turned_away = why
+
+    @property
+    def turned_away(self) -> str:
+        """Why the last call that was not passed on was not; empty = there was none."""
+        with self._lock:
+            return self._turned_away
 
     def settle(self, status: int, tokens: Tokens | None, cost: Cost) -> None:
         """Count a call that ended; an answer that told no tokens leaves the sums unknown."""

@@ -207,43 +207,6 @@ async def test_an_accounts_token_is_sent_as_one_with_the_headers_that_go_with_it
     assert "x-api-key" not in asked.headers
 
 
-HOSTED: tuple[tuple[Dialect, dict[str, Any], str], ...] = (
-    (
-        "anthropic-messages",
-        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-        "web_search_20250305",
-    ),
-    ("anthropic-messages", {"mcp_servers": [{"type": "url", "url": "https://x"}]}, "mcp_servers"),
-    (
-        "openai-responses",
-        {"tools": [{"type": "function", "name": "f"}, {"type": "web_search"}]},
-        "web_search",
-    ),
-    ("openai-responses", {"tools": [{"type": "mcp", "server_url": "https://x"}]}, "mcp"),
-    ("openai-completions", {"web_search_options": {"search_context_size": "low"}}, "web_search_options"),
-    ("openai-completions", {"plugins": [{"id": "web"}]}, "plugins"),
-    ("gemini-generate", {"tools": [{"googleSearch": {}}]}, "googleSearch"),
-    ("gemini-generate", {"tools": [{"url_context": {}}]}, "url_context"),
-)
-
-
-@pytest.mark.parametrize(("dialect", "more", "name"), HOSTED)
-async def test_without_an_open_network_a_model_gets_no_tool_that_reaches_the_internet(
-    gateway: Gateway, models: ScriptedModels, grant: Grant, dialect: Dialect, more: dict[str, Any], name: str
-) -> None:
-    path, body = request_of(dialect, streamed=False)
-    closed, opened = replace(grant, is_web_open=False, token="bf-closed"), replace(grant, token="bf-open")
-    assert gateway.port
-    with gateway.granted(closed), gateway.granted(opened):
-        refused = await ask(gateway, path, {**body, **more}, closed.token)
-        passed = await ask(gateway, path, {**body, **more}, opened.token)
-        plain = await ask(gateway, path, body, closed.token)
-
-    assert (refused[0], passed[0], plain[0]) == (403, 200, 200)
-    assert name in json.loads(refused[1])["error"]["message"]
-    assert len(models.asked) == 2
-
-
 async def test_another_model_is_not_asked(gateway: Gateway, models: ScriptedModels, grant: Grant) -> None:
     path, body = request_of("anthropic-messages", streamed=False)
     assert gateway.port
