@@ -242,6 +242,7 @@ def _plan(job: Plan, ask: RegradeRequest, tasks: _Tasks, able: list[PlannedTrial
             if task.name in names
         ),
         agents=tuple(agent for agent in job.agents if agent.label in labels),
+        skills=job.skills,  # the image is built as it was
     )
 
 

@@ -157,6 +157,9 @@ def _beside_the_numbers(summary: Summary) -> Iterator[Line]:
         yield Line(f"{plural(unfinished, 'trial')} unfinished: these numbers will change.", "note", "warn")
     if usage := _usage(summary):
         yield Line(usage, tone="dim")
+    if summary.settings.skill_mode != "no-skill" and summary.avg_skill_invocations is not None:
+        text = f"skills ({summary.settings.skill_mode}): used {summary.avg_skill_invocations:g} times a trial"
+        yield Line(text, tone="dim")
     if budget := summary.budget:
         yield from _budget(summary.job_name, budget)
     for caveat in summary.caveats:

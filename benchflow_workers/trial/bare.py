@@ -63,8 +63,7 @@ def _make(folder: TaskFolder, place: Path, removed: tuple[str, ...]) -> None:
     room = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
     made = room / "task"
     try:
-        # Nothing below is ever changed in place, so that files may be shared.
-        shutil.copytree(folder.path, made, symlinks=True, copy_function=os.link)
+        shutil.copytree(folder.path, made, symlinks=True, copy_function=_share)
         for path in removed:
             _remove(made / path)
         for file, context in _dockerfiles(folder.task):
@@ -75,6 +74,14 @@ def _make(folder: TaskFolder, place: Path, removed: tuple[str, ...]) -> None:
             raise
     finally:
         shutil.rmtree(room, ignore_errors=True)
+
+
+def _share(source: str, target: str) -> None:
+    """Give a file a second name, as nothing of a bundle is changed in place; copy it where there is none."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _remove(path: Path) -> None:

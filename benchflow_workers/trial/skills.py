@@ -72,7 +72,7 @@ def skills_of(attempt: Attempt, whole: TaskFolder, bundles: BundleCache) -> Skil
         StoreError: The store cannot be read.
     """
     plan = attempt.plan
-    if plan.spec.skill_mode != "with-skill":
+    if plan.spec.skill_mode != "with-skill" or plan.regrade is not None:
         return None
     source = bundled_skills(whole.path) if plan.skills is None else bundles.folder_of(plan.skills.bundle)
     target = whole.task.config.sandbox.skills_dir or SKILLS_DIR

@@ -39,6 +39,10 @@ READY = tuple(
 THOROUGH = ("claude-agent-acp", "claude-code", "codex-cli")
 """Those that work in every kind of sandbox with and without a network; each other one in one of the four."""
 
+SKILLS = Path(__file__).parents[2] / "examples/skills"
+SKILL = "house-dates"
+"""The only one there; agents tell their model of those they find, by name at least."""
+
 NETWORKS = {"open": "", "closed": '[environment]\nnetwork_mode = "no-network"\n'}
 KINDS = (pytest.param("docker", marks=pytest.mark.docker), pytest.param("local", marks=pytest.mark.root))
 
@@ -117,6 +121,7 @@ def job(kind: str, tasks: Path, names: Sequence[str], models: ScriptedModels) ->
     return JobSpec(
         tasks=str(tasks), agent=tuple(agent(name, models) for name in names), model=MODEL,
         sandbox=kind, concurrency=2, max_attempts=2, agent_timeout_s=120,
+        skill_mode="with-skill", skills_dir=str(SKILLS),
     )  # fmt: skip
 
 
@@ -169,6 +174,13 @@ def test_the_trajectory_tells_prompt_tool_and_answer(finished: Finished) -> None
         assert "All done." in "".join(
             event.get("text", "") for event in events if event["type"] == "agent_message"
         )
+
+
+def test_every_agent_tells_its_model_of_the_skills_it_finds(finished: Finished) -> None:
+    for name, task in finished.trials:
+        asked = [call["request"] for call in finished.lines(name, task, "llm_trajectory.jsonl")]
+
+        assert any(SKILL in json.dumps(request) for request in asked), name
 
 
 def test_the_result_says_which_version_worked(finished: Finished) -> None:

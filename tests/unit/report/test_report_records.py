@@ -99,6 +99,15 @@ def test_plan_names_who_talks_to_the_agent_and_what_helps_it(spec, told):
     assert lines[1] == f"settings that change a score: timeouts x1.0, network as each task says, {told}"
 
 
+def test_summary_of_a_job_with_skills_says_how_often_they_were_used():
+    receipts = [receipt(n, "passed", 1.0)._replace(skill_uses=n % 2) for n in range(24)]
+
+    with_skills = summary_report(summarize(make_plan(skill_mode="with-skill"), receipts))
+
+    assert "skills (with-skill): used 0.5 times a trial" in texts(with_skills)
+    assert not [text for text in texts(summary_report(summarize(make_plan(), receipts))) if "skills" in text]
+
+
 def test_summary_has_a_row_per_agent_with_its_interval():
     receipts = [receipt(n, "passed", 1.0) if n % 2 == 0 else receipt(n, "failed", 0.0) for n in range(24)]
 
