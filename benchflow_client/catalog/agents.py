@@ -55,31 +55,29 @@ AGENTS: dict[str, AgentEntry] = {
     for entry in (
         *map(AgentEntry.of, READY),
         AgentEntry("nop", "Does nothing; a sound task gives it 0.", "control"),
-        AgentEntry("oracle", "Runs the task's own solution; a sound task gives it 1.", "control"),
+        AgentEntry("oracle", "Runs the solution; a sound task gives it 1.", "control"),
     )
 }
 """Agents of this version by name."""
 
 SCRIPT = AgentEntry(
     "PATH",
-    "Your own program: an executable with a `#!` line, or a .py file run by python3 in the sandbox.",
+    "Your own program or .py file.",
     "script",
 )
 """Not a name, but one more thing `--agent` takes."""
 
-ACP = AgentEntry("acp:PATH", "Your own program, talked to over the Agent Client Protocol.", "script")
+ACP = AgentEntry("acp:PATH", "Your own program of that protocol.", "script")
 """Not a name either."""
 
 PROBE = AgentEntry(
     f"{PROBE_PREFIX}TRICK",
-    "Cheats in one way, to see whether a task can be cheated; `bench probe --list` names the tricks.",
+    "Cheats in one way: `bench probe --list`.",
     "control",
 )
 """A family of names."""
 
-FACTORY = AgentEntry(
-    f"{FACTORY_PREFIX}NAME", "Your own Python code, installed as a package where the workers run.", "factory"
-)
+FACTORY = AgentEntry(f"{FACTORY_PREFIX}NAME", "Your own Python code on the workers.", "factory")
 """Another family."""
 
 _CLOSE_ENOUGH = 0.5  # difflib ratio; 'orcale' and 'noop' are above, unrelated words below

@@ -72,14 +72,16 @@ def agent_credential(
         home: Of the worker's user.
         of_job: Variables of the job's, which may bring or take away a key, but not allow a login.
     """
-    provider = provider or _usual(definition)
+    usual = _usual(definition)
+    provider = provider or usual
     key = key_name(provider, {**variables, **(of_job or {})})
     if key is not None:
         return Credential("key", key)
-    login = None if definition.login is None else login_of(definition.login, variables, home)
+    has_login = definition.login is not None and provider is usual  # it is good at no other provider
+    login = login_of(definition.login, variables, home) if definition.login and has_login else None
     if login is not None:
         return Credential("login" if variables.get(LOGIN_SWITCH) == "on" else "off", login)
-    return Credential("none", " or ".join(_possible(definition, provider)))
+    return Credential("none", " or ".join(_possible(definition if has_login else None, provider)))
 
 
 def _usual(definition: AgentDefinition) -> Provider:
@@ -87,8 +89,8 @@ def _usual(definition: AgentDefinition) -> Provider:
     return PROVIDERS[_USUAL[dialect]]
 
 
-def _possible(definition: AgentDefinition, provider: Provider) -> Iterator[str]:
+def _possible(definition: AgentDefinition | None, provider: Provider) -> Iterator[str]:
     yield from provider.key_env
-    if definition.login is not None:
+    if definition is not None and definition.login is not None:
         yield from definition.login.variables
         yield f"~/{definition.login.detect}"

@@ -13,6 +13,15 @@ if TYPE_CHECKING:  # the records are only read here
     from benchflow_client.catalog.agents import AgentEntry
 
 
+_KINDS = {
+    "control": "control: it checks the task itself",
+    "script": "script: a program of yours",
+    "cli": "cli: ready-made, run by its command line",
+    "acp": "acp: ready-made, talked to over the Agent Client Protocol",
+    "factory": "factory: Python code that is installed where the workers run",
+}
+
+
 def agents_report(entries: Sequence[AgentEntry]) -> Report:
     """Return the table of agents that can be named."""
     columns = (Column("agent"), Column("kind"), Column("version"), Column("what it does"))
@@ -28,10 +37,11 @@ def agent_record(entry: AgentEntry) -> dict[str, Any]:
 
 def agent_report(entry: AgentEntry) -> Report:
     """Return what is known of one agent."""
-    lines = [Line(entry.description, label=entry.name), Line(entry.kind, label="kind")]
+    facts = [(entry.name, entry.description), ("kind", _KINDS[entry.kind])]
     if entry.definition is not None:
-        lines.extend(Line(text, label=label) for label, text in _facts(entry.definition) if text)
-    return tuple(lines)
+        facts.extend(_facts(entry.definition))
+    width = max(len(label) for label, text in facts if text)
+    return tuple(Line(text, label=f"{label:{width}}") for label, text in facts if text)
 
 
 def _row(entry: AgentEntry) -> Row:
@@ -51,7 +61,8 @@ def _facts(definition: AgentDefinition) -> Iterator[tuple[str, str]]:
         words = ("${version}", definition.version)
         yield "installed", f"once a host: {' '.join(package.replace(*words) for package in install.packages)}"
     else:
-        yield "installed", f"in each sandbox, at most {install.timeout_s:g} s: {install.script}"
+        script = install.script.replace("${version}", definition.version)
+        yield "installed", f"in each sandbox, at most {install.timeout_s:g} s: {script}"
     yield "needs", "--model provider/name" if definition.needs_model and not definition.default_model else ""
     yield "model", definition.default_model or ""
     yield "variables", ", ".join(definition.requires_env)
