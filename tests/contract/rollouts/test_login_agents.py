@@ -177,11 +177,14 @@ async def test_a_home_that_leads_elsewhere_gets_root_to_write_and_remove_nothing
     assert await shell(sandbox, "cat /opt/roots/auth.json; stat -c %U /opt/roots/auth.json") == "mine\nroot\n"
 
 
-@pytest.mark.parametrize("model", ["deepseek/v4", "openai/gpt-5", "a-name-nobody-knows"])
-def test_a_login_is_good_at_its_own_provider_only(home: Path, model: str) -> None:
-    variables = {"HOME": str(home), **SWITCH}
+@pytest.mark.parametrize(
+    ("model", "is_used"),
+    [("anthropic/x", True), ("a-name-nobody-knows", True), ("deepseek/v4", False), ("gpt-5", False)],
+)
+def test_a_login_is_good_at_its_own_provider_only(home: Path, model: str, is_used: bool) -> None:
+    places = LoginPlaces({"HOME": str(home), **SWITCH}, {"tiny": TINY.login})
 
-    assert login_for(TINY, model, variables) is None or model == "a-name-nobody-knows"
+    assert (login_for(TINY, model, {}, places) is not None) == is_used
 
 
 def test_a_login_that_is_too_large_is_refused(home: Path) -> None:
