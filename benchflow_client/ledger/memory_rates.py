@@ -78,13 +78,24 @@ class MemoryRates:
                 wait_ms = math.ceil(start - now)
                 if wait_ms > int(within_s * _MS):
                     return Turn(wait_ms / _MS, cause, is_refused=True)
-                if last is not None and not is_kept:
-                    self._kept[last.field] = last.line + last.ms
-                return Turn(wait_ms / _MS, cause)
+                if last is None or is_kept:
+                    return Turn(wait_ms / _MS, cause)
+                self._kept[last.field] = last.line + last.ms
+                return Turn(wait_ms / _MS, cause, kind=last.field[1])
             for one in taken:
                 self._used[one.field] = max(one.used, now) + one.ms
                 self._note(one.field, one.count, now)
             return Turn()
+
+    def leave(self, call: ModelCall, turn: Turn) -> None:
+        """Give the time that is kept for a call to others."""
+        if turn.kind is None:
+            return
+        with self._lock:
+            found = pace(self._limits.get(turn.cause, Limit()), turn.kind)
+            at, count = (turn.cause, turn.kind), 1 if turn.kind == "requests" else call.tokens
+            if found is not None and at in self._kept:
+                self._kept[at] -= count * found[0]
 
     def settle(self, buckets: Iterable[str], tokens: int) -> None:
         """Count the tokens that calls used beyond those that they were thought to."""

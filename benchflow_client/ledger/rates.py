@@ -56,6 +56,7 @@ class Turn:
     wait_s: float = 0.0  # 0 = it goes, and is counted
     cause: str = ""  # bucket that it waits for, or `CLOSED`; empty = it goes
     is_refused: bool = False  # it would have to wait longer than it can: no time is kept for it
+    kind: Kind | None = field(default=None, compare=False)  # of what a time is kept for it; None = none is
 
     @property
     def is_kept(self) -> bool:
@@ -94,6 +95,15 @@ class Rates(Protocol):
             within_s: Seconds that it can wait.
             is_kept: It comes back at the time that was kept for it, and need not stand behind
                 those whose time comes later.
+        """
+        ...
+
+    def leave(self, call: ModelCall, turn: Turn) -> None:
+        """Give the time that is kept for a call to others: it is not made after all.
+
+        Args:
+            call: The call.
+            turn: The first answer to it by which a time was kept; of another one nothing is given.
         """
         ...
 

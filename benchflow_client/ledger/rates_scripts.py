@@ -45,7 +45,7 @@ end
 """
 
 # ARGV: ms it can wait, tokens, 1 when it comes at the time kept for it, account, buckets.
-# Returns ms to wait, what for, 1 when that is too long.
+# Returns ms to wait, what for, 1 when that is too long, and of what a time is kept.
 TAKE = (
     _CLOCK
     + PACE
@@ -62,7 +62,7 @@ for k = 5, #ARGV do
     if interval then
       local field, count = ARGV[k] .. '|' .. kind, kind == 'requests' and 1 or tokens
       local used, line = used_until(KEYS[2], field)
-      local one = {field = field, count = count, used = used, line = is_kept and used or line, ms = count * interval}
+      local one = {kind = kind, field = field, count = count, used = used, line = is_kept and used or line, ms = count * interval}
       taken[#taken + 1] = one
       if one.line - ahead > start then start, cause, last = one.line - ahead, ARGV[k], one end
     end
@@ -70,15 +70,32 @@ for k = 5, #ARGV do
 end
 if start > now then
   local wait = math.ceil(start - now)
-  if wait > tonumber(ARGV[1]) then return {wait, cause, 1} end
-  if last and not is_kept then redis.call('HSET', KEYS[2], last.field .. '|kept', last.line + last.ms) end
-  return {wait, cause, 0}
+  if wait > tonumber(ARGV[1]) then return {wait, cause, 1, ''} end
+  if not last or is_kept then return {wait, cause, 0, ''} end
+  redis.call('HSET', KEYS[2], last.field .. '|kept', last.line + last.ms)
+  return {wait, cause, 0, last.kind}
 end
 for _, one in ipairs(taken) do
   redis.call('HSET', KEYS[2], one.field, math.max(one.used, now) + one.ms)
   note_use(one.field, one.count)
 end
-return {0, '', 0}
+return {0, '', 0, ''}
+"""
+)
+
+# ARGV: how much of it the call was to take, bucket, kind.
+LEAVE = (
+    _CLOCK
+    + PACE
+    + """
+local text = redis.call('HGET', KEYS[1], ARGV[2])
+local interval = text and pace(cjson.decode(text), ARGV[3])
+local field = ARGV[2] .. '|' .. ARGV[3] .. '|kept'
+local kept = tonumber(redis.call('HGET', KEYS[2], field) or 0)
+if interval and kept > 0 then
+  redis.call('HSET', KEYS[2], field, math.max(1, kept - tonumber(ARGV[1]) * interval))
+end
+return 1
 """
 )
 
@@ -150,5 +167,5 @@ return out
 """
 )
 
-SCRIPTS = {"TAKE": TAKE, "SETTLE": SETTLE, "CLOSE": CLOSE, "KNOWN": KNOWN, "USED": USED}
+SCRIPTS = {"TAKE": TAKE, "LEAVE": LEAVE, "SETTLE": SETTLE, "CLOSE": CLOSE, "KNOWN": KNOWN, "USED": USED}
 """The steps by name."""

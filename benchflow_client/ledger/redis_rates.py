@@ -35,10 +35,16 @@ class RedisRates:
 
     def take(self, call: ModelCall, *, within_s: float, is_kept: bool = False) -> Turn:
         """Ask whether a call may be made now."""
-        wait_ms, cause, is_refused = self._run(
+        wait_ms, cause, is_refused, kind = self._run(
             "TAKE", int(within_s * MS), call.tokens, int(is_kept), call.account, *call.buckets
         )
-        return Turn(int(wait_ms) / MS, cause, bool(is_refused))
+        return Turn(int(wait_ms) / MS, cause, bool(is_refused), kind or None)
+
+    def leave(self, call: ModelCall, turn: Turn) -> None:
+        """Give the time that is kept for a call to others."""
+        if turn.kind is not None:
+            count = 1 if turn.kind == "requests" else call.tokens
+            self._run("LEAVE", count, turn.cause, turn.kind)
 
     def settle(self, buckets: Iterable[str], tokens: int) -> None:
         """Count the tokens that calls used beyond those that they were thought to."""

@@ -121,15 +121,28 @@ class Pacer:
         target = call.grant.target
         return self._habits.setdefault((target.provider, target.model), _Habit())
 
+    async def look(self) -> None:
+        """Learn the limits, where they are not known or no longer."""
+        if self._rates is None or time.monotonic() < self._known_until:
+            return
+        if self._look is None:
+            self._look = asyncio.ensure_future(self._look_up(self._rates))
+        await asyncio.shield(self._look)
+
+    def guess(self, call: Call) -> int:
+        """Return about how many tokens a call will use; a minute of a limit at most, so that none keeps all others waiting for long."""
+        found = (
+            self._limits.get(bucket, Limit()).tokens_per_min for bucket in call.grant.target.account.buckets
+        )
+        most = min((limit for limit in found if limit is not None), default=math.inf)
+        return math.floor(min(self.habit(call).guess(call.request_bytes), most))
+
     async def ask(self, call: ModelCall, *, within_s: float, is_kept: bool) -> Turn | None:
         """Return when a call may be made; None = nothing limits it, or nobody can say."""
         rates = self._rates
         if rates is None:
             return None
-        if time.monotonic() >= self._known_until:
-            if self._look is None:
-                self._look = asyncio.ensure_future(self._look_up(rates))
-            await asyncio.shield(self._look)
+        await self.look()
         closed_s = self._closed.get(call.account, 0.0) - time.monotonic()
         if closed_s > 0:
             return Turn(closed_s, CLOSED, is_refused=closed_s > within_s)
@@ -143,6 +156,11 @@ class Pacer:
         self._closed[account] = max(self._closed.get(account, 0.0), time.monotonic() + seconds)
         if self._rates is not None:
             self._note(self._answer(partial(self._rates.close, account, seconds)))
+
+    def leave(self, call: ModelCall, turn: Turn) -> None:
+        """Tell that a call is not made for which a time was kept."""
+        if self._rates is not None:
+            self._note(self._answer(partial(self._rates.leave, call, turn)))
 
     def settle(self, call: ModelCall, used: int) -> None:
         """Tell what a call used that was counted."""
@@ -227,9 +245,10 @@ class Pace:
         if not self._is_limited:
             return
         account, tokens = self._account, 0
-        if self._counted is None:
-            tokens = self._pacer.habit(self._call).guess(self._call.request_bytes)
         try:
+            if self._counted is None:
+                await self._pacer.look()
+                tokens = self._pacer.guess(self._call)
             await self._wait(ModelCall(account.buckets, account.name, tokens))
         except asyncio.CancelledError:
             self._call.status = _TOO_MANY if self._call.waited_s else _LEFT
@@ -254,20 +273,23 @@ class Pace:
 
     async def _wait(self, asked: ModelCall) -> None:
         """Ask until the call may be made, and wait in between as it is told."""
-        is_kept = False
-        while True:
-            left_s = max(0.0, PATIENCE_S - self._call.waited_s)
-            turn = await self._pacer.ask(asked, within_s=left_s, is_kept=is_kept)
-            if turn is None:
-                return
-            if not turn.cause:
-                self._counted = self._counted or asked
-                return
-            if turn.is_refused:
-                raise self._refused(turn)
-            spread = random.uniform(0.0, _SPREAD) if turn.cause == CLOSED else 0.0
-            await self._sleep(turn, min(turn.wait_s * (1 + spread), max(turn.wait_s, left_s)))
-            is_kept = is_kept or turn.is_kept
+        kept: Turn | None = None
+        try:
+            while True:
+                left_s = max(0.0, PATIENCE_S - self._call.waited_s)
+                turn = await self._pacer.ask(asked, within_s=left_s, is_kept=kept is not None)
+                if turn is None or not turn.cause:
+                    kept = None
+                    self._counted = self._counted or (None if turn is None else asked)
+                    return
+                if turn.is_refused:
+                    raise self._refused(turn)
+                kept = kept or (turn if turn.is_kept else None)
+                spread = random.uniform(0.0, _SPREAD) if turn.cause == CLOSED else 0.0
+                await self._sleep(turn, min(turn.wait_s * (1 + spread), max(turn.wait_s, left_s)))
+        finally:
+            if kept is not None:
+                self._pacer.leave(asked, kept)
 
     async def _sleep(self, turn: Turn, seconds: float) -> None:
         """Wait; where the agent leaves meanwhile, say for what."""

@@ -53,6 +53,7 @@ class WatchedRates:
 
     inner: Rates
     asked: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     is_down: bool = False
 
     def known(self) -> Known:
@@ -61,7 +62,12 @@ class WatchedRates:
 
     def take(self, call: ModelCall, *, within_s: float, is_kept: bool = False) -> Turn:
         self._ask("take")
+        self.tokens.append(call.tokens)
         return self.inner.take(call, within_s=within_s, is_kept=is_kept)
+
+    def leave(self, call: ModelCall, turn: Turn) -> None:
+        self._ask("leave")
+        self.inner.leave(call, turn)
 
     def settle(self, buckets: Iterable[str], tokens: int) -> None:
         self._ask("settle")
@@ -241,6 +247,35 @@ async def test_an_agent_that_leaves_while_its_call_waits_asks_the_provider_nothi
     assert (left["status"], left["attempts"]) == (429, 0)
     assert left["error"] == f"the agent went away while it waited for the limit of {BUCKET}"
     assert grant.usage().total_tokens == 107
+
+
+async def test_agents_that_leave_while_their_calls_wait_leave_their_time_to_others(fleet: Fleet) -> None:
+    fleet.ledger.set_limit(BUCKET, Limit(requests_per_min=10))
+    grants = [fleet.grant(), fleet.grant("other")]
+    with fleet.gateways[0].granted(grants[0]), fleet.gateways[1].granted(grants[1]):
+        await fleet.ask(grants[0], *CHAT)
+        waiting = [asyncio.ensure_future(fleet.ask(grants[0], *CHAT)) for _ in range(9)]
+        await asyncio.to_thread(until, lambda: fleet.rates.asked.count("take") == 10)
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        await asyncio.to_thread(until, lambda: fleet.rates.asked.count("leave") == 9)
+        status, _, _ = await fleet.ask(grants[1], *CHAT, worker=1)
+
+    assert status == 200
+    assert recorded(grants[1])[0]["waited_s"] < 10
+
+
+async def test_a_call_is_never_thought_to_use_more_than_a_minute_of_a_limit(fleet: Fleet) -> None:
+    fleet.ledger.set_limit(BUCKET, Limit(tokens_per_min=6_000))
+    fleet.models.script = Script(statuses=(400,))
+    large = {**CHAT[1], "padding": "x" * 400_000}
+    grant = fleet.grant()
+    with fleet.gateways[0].granted(grant):
+        status, _, _ = await fleet.ask(grant, CHAT[0], large)
+
+    assert status == 400
+    assert max(fleet.rates.tokens) == 6_000
 
 
 async def test_all_workers_leave_a_provider_in_peace_that_asked_one_to_wait(fleet: Fleet) -> None:

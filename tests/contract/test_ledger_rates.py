@@ -150,6 +150,33 @@ def test_a_call_that_cannot_wait_so_long_is_refused_and_keeps_no_time(fleet: Tim
     assert fleet.rates.take(CALL, within_s=60.0).wait_s == 120.0
 
 
+@pytest.mark.parametrize("limit", [Limit(requests_per_min=1), Limit(tokens_per_min=100)])
+def test_the_time_of_a_call_that_is_not_made_after_all_is_given_to_those_that_come(
+    fleet: TimedLedger, limit: Limit
+) -> None:
+    fleet.ledger.set_limit(MODEL, limit)
+    fleet.rates.take(CALL, within_s=0)
+    first = fleet.rates.take(CALL, within_s=90)
+    refused = fleet.rates.take(CALL, within_s=90)
+
+    fleet.rates.leave(CALL, first)
+
+    assert (first.is_kept, refused.is_refused) == (True, True)
+    assert fleet.rates.take(CALL, within_s=90).wait_s == pytest.approx(first.wait_s, abs=0.01)
+
+
+def test_nothing_is_given_back_of_a_call_for_which_no_time_is_kept(fleet: TimedLedger) -> None:
+    fleet.ledger.set_limit(MODEL, Limit(requests_per_min=1))
+    gone = fleet.rates.take(CALL, within_s=0)
+    fleet.rates.take(CALL, within_s=90)
+    refused = fleet.rates.take(CALL, within_s=90)
+
+    for turn in (gone, refused):
+        fleet.rates.leave(CALL, turn)
+
+    assert fleet.rates.take(CALL, within_s=90).is_refused
+
+
 def test_tokens_that_were_not_used_are_given_to_those_that_come(fleet: TimedLedger) -> None:
     fleet.ledger.set_limit(MODEL, Limit(tokens_per_min=1_000))
     fleet.rates.take(replace(CALL, tokens=900), within_s=0)

@@ -37,7 +37,7 @@ from benchflow_client.ledger.base import (
     Ledger,
     Return,
 )
-from benchflow_client.ledger.rates import ModelCall, Rates
+from benchflow_client.ledger.rates import ModelCall, Rates, Turn
 from benchflow_client.schema.trial import Receipt
 from tests.timed_ledgers import TimedLedger, TimedRedis
 
@@ -120,7 +120,7 @@ class Twins(RuleBasedStateMachine):
         self.seen: dict[str, Seen] = {}
         self.messages: list[tuple[str, int]] = []  # ever published: any may come again
         self.held: list[Held] = []
-        self.kept: list[ModelCall] = []  # calls of models that were given a time
+        self.kept: list[tuple[ModelCall, Turn]] = []  # calls of models, and the time they were given
 
     def both(self, ask: Callable[[Ledger], Any]) -> Any:
         """Ask both and return their answer, which is one."""
@@ -310,15 +310,23 @@ class Twins(RuleBasedStateMachine):
 
     @rule(call=model_calls, within_s=st.sampled_from((0.0, 5.0, 60.0)))
     def ask(self, call: ModelCall, within_s: float) -> None:
-        if self.rates_both(lambda rates: rates.take(call, within_s=within_s)).is_kept:
-            self.kept.append(call)
+        turn = self.rates_both(lambda rates: rates.take(call, within_s=within_s))
+        if turn.is_kept:
+            self.kept.append((call, turn))
 
     @precondition(lambda self: self.kept)
     @rule(pick=picks)
     def come_back(self, pick: int) -> None:
-        call = self.kept[pick % len(self.kept)]
+        place = pick % len(self.kept)
+        call, _ = self.kept[place]
         if not self.rates_both(lambda rates: rates.take(call, within_s=60.0, is_kept=True)).cause:
-            self.kept.remove(call)
+            self.kept.pop(place)
+
+    @precondition(lambda self: self.kept)
+    @rule(pick=picks)
+    def leave(self, pick: int) -> None:
+        call, turn = self.kept.pop(pick % len(self.kept))
+        self.rates_both(lambda rates: rates.leave(call, turn))
 
     @rule(tokens=st.sampled_from((-40, 0, 1, 200)))
     def settle(self, tokens: int) -> None:
