@@ -54,7 +54,7 @@ def _loaded(point: EntryPoint) -> tuple[AgentDefinition, ...]:
         if all(isinstance(item, AgentDefinition) for item in items):
             return items
         reason = f"it is {type(made).__name__}, not AgentDefinition"
-    except Exception as error:  # ruff: ignore[blind-except]  somebody else's code
+    except (Exception, SystemExit) as error:  # ruff: ignore[blind-except]  somebody else's code
         reason = f"{type(error).__name__}: {error}"
     logger.warning(
         "agents of the package with the entry point %s = %s are left out: %s", point.name, point.value, reason,

@@ -17,8 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchflow_client.catalog.agents import FACTORY_PREFIX
@@ -41,6 +39,7 @@ CANCEL_S: Final = 5.0
 """Seconds a session has to take note that its time is over."""
 
 DOWNLOAD_LIMIT_BYTES: Final = 256 << 20
+DOWNLOAD_S: Final = 600.0
 MOST_STEPS: Final = 100_000
 
 
@@ -79,13 +78,11 @@ class FactorySandbox:
             content: All of it.
 
         Raises:
-            SandboxError: It cannot be written, or the sandbox failed.
+            AgentError: It cannot be written.
+            SandboxError: The sandbox failed under it.
         """
-        staged = f"/tmp/.benchflow-{time.monotonic_ns()}"
-        await self._sandbox.put([Upload(staged, content=content, mode=0o644)])
-        script = 'mkdir -p "$(dirname "$2")" && cp "$1" "$2"'
-        done = await self.exec(("sh", "-c", script, "upload", staged, path))
-        await self._sandbox.exec(Command(("rm", "-f", staged), timeout_s=60))
+        script = 'mkdir -p "$(dirname "$1")" && cat >"$1"'
+        done = await self.exec(("sh", "-c", script, "upload", path), stdin=content)
         if done.exit_code != 0:
             raise AgentError("agent.protocol", f"{path!r} cannot be written: {done.stderr[:300]!r}.")
 
@@ -99,15 +96,15 @@ class FactorySandbox:
             AgentError: There is no such file, or it cannot be read or is too large.
             SandboxError: The sandbox failed under it.
         """
-        whole = path if path.startswith("/") else f"{self.agent_cwd}/{path}"
-        readable = await self.exec(("test", "-f", whole, "-a", "-r", whole))
-        with TemporaryDirectory(prefix="bench-factory-") as room:
-            place = Path(room) / "file"
-            if readable.exit_code != 0 or not await self._sandbox.get(
-                whole, place, limit_bytes=DOWNLOAD_LIMIT_BYTES
-            ):
-                raise AgentError("agent.protocol", f"There is no file {path!r} that the agent can read.")
-            return place.read_bytes()
+        script = '[ -f "$1" ] && exec cat "$1"'
+        argv = ("sh", "-c", script, "download", path)
+        limit = DOWNLOAD_LIMIT_BYTES
+        done = await self._sandbox.exec(
+            Command(argv, timeout_s=DOWNLOAD_S, user=self._user, env=self.agent_env, output_limit_bytes=limit)
+        )
+        if done.exit_code != 0 or done.timed_out or done.stdout_bytes > limit:
+            raise AgentError("agent.protocol", f"There is no file {path!r} that the agent can read.")
+        return done.stdout
 
 
 class FactoryAgent:
@@ -167,13 +164,15 @@ class _Turn:
         session: Any = None
         try:
             async with asyncio.timeout_at(asyncio.get_running_loop().time() + self._left_s()):
-                session = await _called(point.load()().connect, sandbox, None)
+                made = await asyncio.to_thread(lambda: point.load()())
+                session = await _called(made.connect, sandbox, None)
                 for prompt in self.context.prompts:
                     self.n_prompts += 1
                     self.trajectory.told(prompt)
                     said = await _called(session.prompt, prompt)
                     if isinstance(said, str) and said:
                         self.trajectory.update(chunk(said))
+            self._read_steps(session)
         except TimeoutError:
             self.timed_out = time.monotonic() >= self.deadline
             if not self.timed_out:
@@ -181,10 +180,12 @@ class _Turn:
             await _cancel(session)
         except BenchflowError:
             raise
-        except Exception as error:  # ruff: ignore[blind-except]  somebody else's code: whatever it raises ends its turn
+        except (Exception, SystemExit) as error:  # ruff: ignore[blind-except]  somebody else's code: whatever it raises ends its turn
             text = f"The agent's code raised {type(error).__name__}: {error}"
             self.failure = Failure(code="agent.protocol", message=text[:2000])
-        self._read_steps(session)
+        if not self.steps:
+            with contextlib.suppress(Exception):  # of a turn that was cut off: what can be read
+                self._read_steps(session)
 
     def _left_s(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
@@ -237,6 +238,6 @@ async def _cancel(session: Any) -> None:
     cancel = getattr(session, "cancel", None)
     if cancel is None:
         return
-    with contextlib.suppress(Exception):  # how it takes it tells nothing
+    with contextlib.suppress(Exception, SystemExit):  # how it takes it tells nothing
         async with asyncio.timeout(CANCEL_S):
             await _called(cancel)

@@ -19,6 +19,7 @@ SOURCE = '''\
 """An agent of somebody's."""
 
 import asyncio
+import sys
 
 
 class Session:
@@ -57,6 +58,19 @@ class Broken(Session):
         raise LookupError("no idea")
 
 
+class Leaving(Session):
+    def prompt(self, text):
+        sys.exit("the end of all")
+
+
+class Odd(Session):
+    async def prompt(self, text):
+        deep = []
+        for _ in range(5000):
+            deep = [deep]
+        self.steps = [{"type": "tool_call", "deep": deep}]
+
+
 class Nosy(Session):
     async def prompt(self, text):
         return (await self.sandbox.download("/etc/shadow")).decode()
@@ -66,7 +80,7 @@ def make(kind):
     return lambda: type("Made", (Agent,), {"session": kind})()
 
 
-plain, slow, broken, nosy = make(Plain), make(Slow), make(Broken), make(Nosy)
+plain, slow, broken, nosy, leaving, odd = map(make, (Plain, Slow, Broken, Nosy, Leaving, Odd))
 '''
 POINTS = """\
 [benchflow.agent_factories]
@@ -75,6 +89,9 @@ plain = of_somebody_factory:plain
 slow = of_somebody_factory:slow
 broken = of_somebody_factory:broken
 nosy = of_somebody_factory:nosy
+leaving = of_somebody_factory:leaving
+odd = of_somebody_factory:odd
+gone = of_somebody_gone:anything
 """
 
 Take = Callable[..., Awaitable[AgentRun]]
@@ -89,6 +106,7 @@ def take(
     info = package / "of_somebody_factory-1.dist-info"
     info.mkdir(parents=True)
     (package / "of_somebody_factory.py").write_text(SOURCE)
+    (package / "of_somebody_gone.py").write_text("import sys; sys.exit(3)")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: of-somebody-factory\nVersion: 1\n")
     (info / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(package)
@@ -134,6 +152,21 @@ async def test_what_its_code_raises_is_no_attempt_at_the_task(take: Take) -> Non
 
     assert ([failure.code for failure in run.failures], run.is_broken) == (["agent.protocol"], True)
     assert "LookupError: no idea" in run.failures[0].message
+
+
+@pytest.mark.parametrize("name", ["leaving", "gone"])
+async def test_code_that_ends_its_process_ends_no_more_than_its_turn(take: Take, name: str) -> None:
+    run = await take(name)
+
+    assert ([failure.code for failure in run.failures], run.is_broken) == (["agent.protocol"], True)
+    assert "SystemExit" in run.failures[0].message
+
+
+async def test_steps_that_nobody_could_write_are_left_out_and_told(take: Take) -> None:
+    run = await take("odd")
+
+    assert ([failure.code for failure in run.failures], run.is_broken) == (["agent.protocol"], True)
+    assert not any(event["type"] == "tool_call" for event in run.events)
 
 
 async def test_it_reads_no_more_than_the_agents_user(take: Take) -> None:

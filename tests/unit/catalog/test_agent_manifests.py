@@ -135,6 +135,8 @@ def several():
     return [one.model_copy(update={"name": "two"}), one.model_copy(update={"name": "codex-cli", "version": "9"})]
 def broken():
     raise RuntimeError("no licence")
+def leaving():
+    raise SystemExit("no time")
 nothing = 3
 """
 
@@ -142,7 +144,8 @@ nothing = 3
 def test_packages_bring_agents_and_may_stand_in_for_others(
     package: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    points = "a = of_somebody_a:one\nb = of_somebody_a:several\nc = of_somebody_a:broken\nd = of_somebody_a:nothing"
+    points = "a = of_somebody_a:one\nb = of_somebody_a:several\nc = of_somebody_a:broken\nd = of_somebody_a:nothing\n"
+    points += "e = of_somebody_a:leaving"
     install(package, "of_somebody_a", SOURCE, points)
 
     own = own_agents(None)
@@ -152,4 +155,5 @@ def test_packages_bring_agents_and_may_stand_in_for_others(
     assert replaced is not None
     assert (replaced.version, AGENTS["codex-cli"].definition == replaced) == ("9", False)
     assert "no licence" in caplog.text
+    assert "no time" in caplog.text
     assert "int, not AgentDefinition" in caplog.text
