@@ -36,7 +36,7 @@ AgentProtocol = Literal["acp", "claude-stream", "codex-events", "openhands-event
 read as the events of one program, or as what the agent says."""
 
 _NAME = r"^[a-z0-9][a-z0-9._-]*$"
-_PACKAGE = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~${}-]*@[A-Za-z0-9._+${}-]+")
+_PACKAGE = re.compile(r"(@[a-z0-9][a-z0-9._~-]*/)?[a-z0-9][a-z0-9._~${}-]*@[A-Za-z0-9$][A-Za-z0-9._+${}-]*")
 """A name of the registry with a version; nothing that is fetched from elsewhere, a folder of the host least of all."""
 
 
@@ -140,7 +140,7 @@ class AgentDefinition(Record):
     name: str = Field(pattern=_NAME, max_length=64, description="What `--agent` takes.")
     version: str = Field(
         default="",
-        pattern=r"^[A-Za-z0-9._+-]*$",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._+-]*)?$",
         max_length=64,
         description="Of the agent itself; empty = not known before.",
     )

@@ -27,6 +27,7 @@ TOOLBOX_DIR: Final = "/opt/benchflow/toolbox"
 
 INSTALL_TIMEOUT_S: Final = 900.0
 _TAIL_CHARS: Final = 600
+_DIGEST_CHARS: Final = 32
 _NPM: Final = (
     "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", "--loglevel=error",
 )  # fmt: skip
@@ -53,8 +54,7 @@ class Toolbox:
             AgentError: `agent.install_failed`: it cannot be installed here.
         """
         build = _build_of(definition)
-        digest = hashlib.sha256("\n".join(build.packages).encode()).hexdigest()[:8]
-        place = self.folder / f"{definition.name}-{definition.version}-{digest}"
+        place = self.folder / _name_of(definition, build)
         if place.is_dir():
             return place
         try:
@@ -74,7 +74,8 @@ class Toolbox:
         """
         if definition is None or not isinstance(definition.install, Npm):
             return ()
-        return (Mount(self.prepared(definition), _seen_at(definition)),)
+        place = self.prepared(definition)
+        return (Mount(place, f"{TOOLBOX_DIR}/{place.name}"),)
 
     def _install(self, definition: AgentDefinition, build: _Build, place: Path) -> None:
         made = Path(tempfile.mkdtemp(prefix=".installing-", dir=self.folder))
@@ -91,11 +92,14 @@ class Toolbox:
 
 def toolbox_argv(definition: AgentDefinition) -> Sequence[str]:
     """Return the command line that starts a program of the toolbox in a sandbox."""
-    return [f"{_seen_at(definition)}/{path}" for path in _build_of(definition).argv]
+    build = _build_of(definition)
+    return [f"{TOOLBOX_DIR}/{_name_of(definition, build)}/{path}" for path in build.argv]
 
 
-def _seen_at(definition: AgentDefinition) -> str:
-    return f"{TOOLBOX_DIR}/{definition.name}-{definition.version}"
+def _name_of(definition: AgentDefinition, build: _Build) -> str:
+    """Return the folder of a program; no plan, which may call its agent as it likes, finds packages that give another's name."""
+    digest = hashlib.sha256("\n".join(build.packages).encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{definition.name}-{definition.version}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ def _build_of(definition: AgentDefinition) -> _Build:
 
 
 def _run_npm(program: AgentDefinition, build: _Build, folder: Path) -> None:
-    command = [*_NPM, *build.packages]
+    command = [*_NPM, "--", *build.packages]
     try:
         # Where npm finds one it installs there; its `--prefix` would leave out the host's own npm settings.
         (folder / "package.json").write_text("{}")

@@ -190,10 +190,9 @@ def _with_programs(whole: Prepared, parts: Parts) -> Prepared:
     """Return a rollout whose sandbox is shown the programs of its agents, installed on this host where they are not yet."""
     if not whole.provider.capabilities.runs_commands or isinstance(whole.agent, RestoredTurn):
         return whole
-    definitions = {
-        one.context.definition.name: one.context.definition for one in whole.players if one.context.definition
-    }
-    mounts = [mount for one in definitions.values() for mount in parts.toolbox.mounts(one)]
+    mounts = dict.fromkeys(
+        mount for one in whole.players for mount in parts.toolbox.mounts(one.context.definition)
+    )
     return replace(whole, sandbox=replace(whole.sandbox, mounts=tuple(mounts)))
 
 

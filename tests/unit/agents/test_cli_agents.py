@@ -15,6 +15,7 @@ import pytest
 from benchflow_client.catalog.agent_table import CLAUDE_CODE, CODEX_CLI, MINI, OPENHANDS, PI
 from benchflow_client.errors import AgentError
 from benchflow_client.schema.agent import AgentSpec
+from benchflow_client.schema.agent_definition import AgentDefinition, Npm
 from benchflow_client.schema.task import Task, TaskConfig
 from benchflow_workers.agents.base import AgentContext, AgentRun
 from benchflow_workers.agents.cli_claude import claude_stream
@@ -279,9 +280,30 @@ def write(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
+def inside(definition: AgentDefinition) -> str:
+    """Return the program below the folder it is seen in."""
+    return toolbox_argv(definition)[0].removeprefix(f"{TOOLBOX_DIR}/").partition("/")[2]
+
+
+def test_agents_of_one_name_and_version_stand_in_folders_of_their_own(npm: Path, tmp_path: Path) -> None:
+    inner = inside(CODEX_CLI)
+    write(npm, f'mkdir -p "$(dirname {inner})"; : >{inner}')
+    packages = ("of-somebody@1", "@openai/codex@${version}")
+    install = (
+        Npm(packages=packages, argv=CODEX_CLI.install.argv) if isinstance(CODEX_CLI.install, Npm) else None
+    )
+    other = CODEX_CLI.model_copy(update={"install": install})
+    toolbox = Toolbox(tmp_path / "toolbox")
+
+    mounts = [*toolbox.mounts(CODEX_CLI), *toolbox.mounts(other)]
+
+    assert len({mount.source for mount in mounts}) == len({mount.target for mount in mounts}) == 2
+    assert [toolbox_argv(one)[0] for one in (CODEX_CLI, other)] == [f"{m.target}/{inner}" for m in mounts]
+    assert all(len(mount.source.name.rpartition("-")[2]) == 32 for mount in mounts)
+
+
 def test_a_program_is_installed_once(npm: Path, tmp_path: Path) -> None:
-    seen_at = f"{TOOLBOX_DIR}/codex-cli-{CODEX_CLI.version}/"
-    inner = toolbox_argv(CODEX_CLI)[0].removeprefix(seen_at)
+    inner = inside(CODEX_CLI)
     write(
         npm,
         f'echo run >>{tmp_path}/runs; echo "$*" >{tmp_path}/asked; mkdir -p "$(dirname {inner})"; : >{inner}',
@@ -294,7 +316,7 @@ def test_a_program_is_installed_once(npm: Path, tmp_path: Path) -> None:
     assert (places[0] / inner).is_file()
     assert (tmp_path / "runs").read_text() == "run\n"
     assert "--ignore-scripts" in (tmp_path / "asked").read_text()
-    assert f"@openai/codex@{CODEX_CLI.version}" in (tmp_path / "asked").read_text()
+    assert f" -- @openai/codex@{CODEX_CLI.version}\n" in (tmp_path / "asked").read_text()
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,16 @@ def test_a_script_with_an_at_sign_keeps_its_name() -> None:
 
 @pytest.mark.parametrize(
     "packages",
-    ["file:/root/secrets", "git+ssh://host/x", "./x", "name", "name@file:/x", "https://host/x.tgz"],
+    [
+        "file:/root/secrets",
+        "git+ssh://host/x",
+        "./x",
+        "name",
+        "name@file:/x",
+        "https://host/x.tgz",
+        "name@..",
+        "--global@1",
+    ],
 )
 def test_packages_come_from_the_registry_only(packages: str) -> None:
     with pytest.raises(ValidationError, match="NAME@VERSION"):
