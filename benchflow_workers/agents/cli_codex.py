@@ -26,12 +26,12 @@ class CodexEvents:
         item, kind = event.get("item"), event.get("type")
         if not isinstance(item, Mapping):
             return
-        what, identity = item.get("type"), str(item.get("id"))
+        what, identity = str(item.get("type")), str(item.get("id"))
         if what in _TOOLS and kind == "item.started":
-            yield tool_call(identity, str(what), dict(item))
+            yield tool_call(identity, what, dict(item))
         elif what in _TOOLS and kind == "item.completed":
-            failed = item.get("status") == "failed" or item.get("exit_code") not in {0, None}
-            yield tool_call(identity, str(what), dict(item))
+            failed = item.get("status") == "failed" or item.get("exit_code") not in (0, None)
+            yield tool_call(identity, what, dict(item))
             yield tool_end(identity, str(item.get("aggregated_output") or ""), is_error=failed)
         elif what in {"agent_message", "reasoning"} and kind == "item.completed":
             yield chunk(str(item.get("text")), is_thought=what == "reasoning")

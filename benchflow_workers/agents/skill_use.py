@@ -112,7 +112,7 @@ def _named(title: str) -> str:
 
 def _result(event: Mapping[str, Any]) -> re.Match[str] | None:
     """Return the beginning of a skill's text in the result of a call that says no other kind."""
-    if event.get("kind") not in {None, "", "other"}:
+    if event.get("kind") not in (None, "", "other"):  # any JSON value
         return None
     content = event.get("content")
     parts = content if isinstance(content, list) else []

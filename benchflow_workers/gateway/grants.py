@@ -30,6 +30,9 @@ CAPPED_AT_ONCE: Final = 4
 LARGE_AT_ONCE: Final = 4
 """Of those with a large body, which a worker's memory holds."""
 
+LONGEST_WAIT_S: Final = 3600.0
+"""A provider that asks for longer is asked again after an hour."""
+
 RECORDED_BYTES: Final = 256 << 20
 """Bytes of calls that are kept whole in one turn; of later ones only the numbers are."""
 
@@ -112,7 +115,7 @@ class Grant:
     def asked_to_wait(self, seconds: float) -> None:
         """Note what a provider asked for that turned a call away."""
         with self._lock:
-            self._wait_s = seconds
+            self._wait_s = min(seconds, LONGEST_WAIT_S)
 
     @property
     def wait_s(self) -> float | None:

@@ -275,6 +275,18 @@ async def test_an_error_that_stays_is_the_agents_to_see(
     assert grant.usage().total_tokens == 0
 
 
+@pytest.mark.parametrize("asked_s", [1e9, float("inf")])
+async def test_a_provider_that_asks_to_wait_for_ever_is_asked_again_after_an_hour(
+    gateway: Gateway, models: ScriptedModels, grant: Grant, asked_s: float
+) -> None:
+    models.script = Script(statuses=(429,), retry_after_s=asked_s)
+    path, body = request_of("openai-completions", streamed=False)
+    with gateway.granted(grant):
+        status, _ = await ask(gateway, path, body, grant.token)
+
+    assert (status, grant.wait_s) == (429, 3600)
+
+
 async def test_a_provider_that_is_not_there_is_told(
     gateway: Gateway, models: ScriptedModels, tmp_path: Path
 ) -> None:

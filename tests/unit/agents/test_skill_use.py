@@ -143,3 +143,10 @@ def test_a_call_counts_once_and_every_call_counts() -> None:
 
     assert [event.get("skill") for event in marked] == [None, "a", "a", ""]
     assert n_uses == 3
+
+
+@pytest.mark.parametrize("odd", [[], {}, [[]], 7, None, {"kind": []}])
+def test_a_call_of_any_shape_is_read(odd: Any) -> None:
+    event = call(kind=odd, title=odd, content=odd, locations=odd, raw_input=odd, raw_output=odd, tool=odd)
+
+    assert marked_uses([event], PLACED) == ([event], 0)
