@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from benchflow_client.errors import AgentError
+from benchflow_client.schema.failure import Failure
 from benchflow_workers.agents.base import Agent, AgentContext, AgentRun
 from benchflow_workers.agents.program import FIND_HOME
 from benchflow_workers.agents.ready import Installs
@@ -23,6 +24,9 @@ __all__ = ["LoginAgent", "LoginFiles"]
 _TIMEOUT_S: Final = 60.0
 _SHORTEST_SECRET: Final = 16
 """Shorter texts of a login are names of plans and kinds, not tokens."""
+
+_SIGNS: Final = frozenset({"agent_message", "agent_thought", "tool_call"})
+"""Events that show that a model answered."""
 
 _PLACE: Final = f"""set -e
 user=$1 path=$2
@@ -116,7 +120,7 @@ class LoginAgent:
         """
         try:
             await self._place(sandbox, context)
-            return await self.inner.run(sandbox, self._context(context))
+            return _heard(await self.inner.run(sandbox, self._context(context)), self.provider)
         finally:
             await sandbox.exec(self._command(context, _REMOVE, *self.login.files))
 
@@ -152,6 +156,18 @@ class LoginAgent:
             return replace(context, env=env)
         own = definition.model_copy(update={"launch": definition.login.launch})
         return replace(context, env=env, definition=own)
+
+
+def _heard(run: AgentRun, provider: str) -> AgentRun:
+    """Return the record of a turn; nothing shows that a model answered an agent that did nothing to the end of its time."""
+    if not run.timed_out or any(event.get("type") in _SIGNS for event in run.events):
+        return run
+    failure = Failure(
+        code="agent.silent",
+        message=f"The agent did nothing in all its time, and nothing shows that {provider or 'its provider'} answered it.",
+        hint="See whether the login is still good, and whether the sandbox reaches the provider.",
+    )
+    return replace(run, failures=(failure, *run.failures), is_broken=True)
 
 
 def _check_reach(context: AgentContext) -> None:

@@ -53,10 +53,15 @@ def home(tmp_path: Path) -> Path:
 def take(
     sandbox: Sandbox, make_task: Callable[..., Task], tmp_path: Path
 ) -> Callable[..., Awaitable[AgentRun]]:
-    async def run(agent: LoginAgent, network: NetworkPolicy | None = None) -> AgentRun:
+    async def run(
+        agent: LoginAgent,
+        network: NetworkPolicy | None = None,
+        definition: AgentDefinition = TINY,
+        timeout_s: float = 60.0,
+    ) -> AgentRun:
         context = AgentContext(
             task=make_task(), task_dir=tmp_path, spec=AgentSpec(name="tiny", model="claude-x"), script=None, env={},
-            oracle_env={}, timeout_s=60, user="agent", prompts=("Work.",), definition=TINY,
+            oracle_env={}, timeout_s=timeout_s, user="agent", prompts=("Work.",), definition=definition,
             network=network or NetworkPolicy(),
         )  # fmt: skip
         await prepare_user(sandbox, "agent", sandbox.workdir, timeout_s=60)
@@ -97,6 +102,18 @@ async def test_the_agent_alone_can_read_the_login_and_nothing_of_it_is_left(
     left = await shell(sandbox, "ls -A /home/agent/.tiny; ls -d /opt/benchflow/login 2>&1 || true")
     assert "auth.json" not in left
     assert "No such file" in left
+
+
+async def test_an_agent_that_did_nothing_to_the_end_of_its_time_is_not_scored(
+    take: Callable[..., Awaitable[AgentRun]], home: Path
+) -> None:
+    made = agent({**SWITCH, "HOME": str(home)})
+    silent = TINY.model_copy(update={"install": InSandbox(script="true", command="sleep 60")})
+
+    run = await take(made, definition=silent, timeout_s=1.5)
+
+    assert (run.timed_out, run.is_broken) == (True, True)
+    assert [failure.code for failure in run.failures] == ["agent.silent"]
 
 
 async def test_a_variable_of_the_worker_stands_in_for_the_file(
