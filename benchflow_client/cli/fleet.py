@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
+from pydantic import ValidationError
 
 from benchflow_client import settings as settings_module
 from benchflow_client.api import Client
@@ -133,7 +134,12 @@ def agents(
 
 def _entry(name: str, own: Mapping[str, AgentEntry]) -> AgentEntry:
     """Return an agent as a job would have it, in the version its name says."""
-    spec = AgentSpec.model_validate(name)
+    try:
+        spec = AgentSpec.model_validate(name)
+    except ValidationError as error:
+        raise UsageError(
+            f"{name!r} names no agent: {error.errors()[0]['msg']}.", hint="`bench agents` lists them."
+        ) from error
     entry = find_agent(spec.name, own)
     if spec.version is None or entry.definition is None:
         return entry

@@ -40,11 +40,22 @@ _PACKAGE = re.compile(r"(@[a-z0-9][a-z0-9._~-]*/)?[a-z0-9][a-z0-9._~${}-]*@[A-Za
 """A name of the registry with a version; nothing that is fetched from elsewhere, a folder of the host least of all."""
 
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
 def _below(path: str, place: str) -> str:
     """Return a relative path that stays below its place."""
     if not path or path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"{path!r} is not below {place}")
     return path
+
+
+def _variables(table: dict[str, str]) -> dict[str, str]:
+    """Return variables that every system takes."""
+    for name, text in table.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in text:
+            raise ValueError(f"{name!r} is no variable, or its value holds a zero byte")
+    return table
 
 
 class Npm(Record):
@@ -103,6 +114,11 @@ class Launch(Record):
         description="Path below the agent's home folder -> content, written before it starts.",
     )
 
+    @field_validator("env")
+    @classmethod
+    def _well_formed(cls, value: dict[str, str]) -> dict[str, str]:
+        return _variables(value)
+
     @field_validator("files")
     @classmethod
     def _below_home(cls, value: dict[str, str]) -> dict[str, str]:
@@ -128,10 +144,22 @@ class Login(Record):
         default=None, description="In the place of the agent's own launch; None = the same."
     )
 
+    @field_validator("detect")
+    @classmethod
+    def _detect_below_home(cls, value: str) -> str:
+        return _below(value, "the home folder")
+
     @field_validator("files")
     @classmethod
     def _below_home(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_below(path, "the home folder") for path in value)
+
+    @field_validator("variables")
+    @classmethod
+    def _well_formed(cls, value: dict[str, str]) -> dict[str, str]:
+        for path in filter(None, value.values()):
+            _below(path, "the home folder")
+        return _variables(value)
 
 
 class AgentDefinition(Record):

@@ -407,3 +407,11 @@ def test_a_command_without_a_name_shows_what_there_is(bench: Bench) -> None:
 
 def test_run_command_takes_any_sequence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(("agents",)) == 0
+
+
+@pytest.mark.parametrize("name", ["", "codex@", "codex@a version"])
+def test_a_name_that_no_agent_can_have_is_an_error_of_use(bench: Bench, name: str) -> None:
+    answer = bench("agents", "show", name)
+
+    assert answer.code == 2
+    assert "names no agent" in answer.err

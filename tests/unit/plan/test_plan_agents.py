@@ -14,7 +14,7 @@ from benchflow_client.catalog.agents import AgentEntry
 from benchflow_client.errors import JobSpecError
 from benchflow_client.plan.agents import plan_agents
 from benchflow_client.schema.agent import AgentSpec
-from benchflow_client.schema.agent_definition import AgentDefinition, InSandbox, Launch, Npm
+from benchflow_client.schema.agent_definition import AgentDefinition, InSandbox, Launch, Login, Npm
 from benchflow_client.schema.plan import PlannedAgent
 
 OWN = AgentDefinition(
@@ -115,3 +115,14 @@ def test_paths_of_a_definition_stay_below_their_folder(path: str) -> None:
         Npm(packages=("name@1",), argv=(path,))
     with pytest.raises(ValidationError, match="is not below"):
         Launch(files={path: ""})
+    with pytest.raises(ValidationError, match="is not below"):
+        Login(detect=path, files=("x",), hosts=())
+    if path:
+        with pytest.raises(ValidationError, match="is not below"):
+            Login(detect="x", files=("x",), variables={"TOKEN": path}, hosts=())
+
+
+@pytest.mark.parametrize("table", [{"A=B": "x"}, {"": "x"}, {"A B": "x"}, {"A\nB": "x"}, {"A": "x\0"}])
+def test_variables_of_a_definition_are_such(table: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="is no variable"):
+        Launch(env=table)
