@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchflow_client.errors import SandboxError
+from benchflow_client.errors import AgentError, SandboxError
+from benchflow_client.schema.agent_definition import AgentDefinition, InSandbox
 from benchflow_client.schema.failure import Failure
 from benchflow_client.store.documents import plain_json
 from benchflow_workers.agents.base import AgentRun, SkillSet
@@ -106,13 +107,26 @@ async def set_up(prepared: Prepared, sandbox: Sandbox, folder: Path) -> AsyncGen
 
 async def _install(prepared: Prepared, sandbox: Sandbox) -> None:
     """Install the agents that are installed in each sandbox, each once, while the network is that of the setup."""
-    installed: set[str] = set()
+    installed: dict[str, AgentDefinition] = {}
     for player in prepared.players:
         definition = player.context.definition
-        if definition is None or definition.name in installed or not isinstance(player.agent, Installs):
+        if definition is None or not isinstance(player.agent, Installs):
             continue
-        await player.agent.install(sandbox, player.context)
-        installed.add(definition.name)
+        before = installed.get(definition.name)
+        if before is None:
+            await player.agent.install(sandbox, player.context)
+            installed[definition.name] = definition
+        elif isinstance(definition.install, InSandbox) and not _is_same_program(before, definition):
+            raise AgentError(
+                "agent.not_runnable",
+                f"Two versions of agent {definition.name!r} cannot be installed in one sandbox: {before.version!r} and "
+                f"{definition.version!r}.",
+                hint="Let all roles of the task play it in the version of the job.",
+            )
+
+
+def _is_same_program(one: AgentDefinition, other: AgentDefinition) -> bool:
+    return (one.version, one.install) == (other.version, other.install)
 
 
 async def take_turn(prepared: Prepared, sandbox: Sandbox, rollout: Rollout) -> Rollout:

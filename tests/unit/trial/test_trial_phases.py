@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from benchflow_client.errors import SandboxError
+from benchflow_client.errors import AgentError, SandboxError
+from benchflow_client.schema.agent_definition import AgentDefinition, InSandbox
+from benchflow_workers.agents.cli_text import plain_text
 from benchflow_workers.sandbox.base import Completed, SandboxSpec
 from benchflow_workers.testing import ScriptedSandbox, ScriptedSandboxes, completed
 from benchflow_workers.trial import phases
 from benchflow_workers.trial.prepare import prepare
 from benchflow_workers.trial.records import Prepared, Rollout
+from benchflow_workers.trial.session import Session
 from tests.worlds import TurnAgent, World
 
 MakeWorld = Callable[..., World]
@@ -50,6 +53,29 @@ async def set_up(prepared: Prepared, sandbox: ScriptedSandbox) -> None:
 
 def lines(sandboxes: ScriptedSandboxes) -> list[str]:
     return [command.argv[-1] for command in sandboxes.commands]
+
+
+async def test_two_versions_of_a_program_are_not_installed_in_one_sandbox(make: MakeWorld) -> None:
+    prepared, sandbox = await opened(make())
+    install = InSandbox(script="get ${version}", command="run")
+    first = AgentDefinition(name="tiny", version="1", protocol="text", install=install)
+    others = [first, first.model_copy(update={"version": "2"})]
+    context = replace(prepared.agent_context, definition=first)
+    both = replace(
+        prepared,
+        agent=plain_text(),
+        agent_context=context,
+        sessions=tuple(
+            Session((), None, "role", "tiny", plain_text(), replace(context, definition=one))
+            for one in others
+        ),
+    )
+
+    with pytest.raises(AgentError, match="'1' and '2'") as caught:
+        await set_up(both, sandbox)
+
+    assert caught.value.code == "agent.not_runnable"
+    await set_up(replace(both, sessions=both.sessions[:1]), sandbox)
 
 
 async def test_setup_commands_run_in_order_as_the_task_says(make: MakeWorld) -> None:
