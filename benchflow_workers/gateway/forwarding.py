@@ -37,8 +37,15 @@ _NOT_UNDERSTOOD: Final = frozenset({400, 422})
 _NOT_SENT: Final = frozenset({
     "host", "content-length", "connection", "transfer-encoding", "accept-encoding", "authorization", "x-api-key",
     "x-goog-api-key", "api-key", "cookie", "proxy-authorization", "keep-alive", "te", "upgrade",
+    "x-goog-fieldmask", "x-http-method-override",
 })  # fmt: skip
-"""Headers of the agent's that are the connection's own, or would carry its token to the provider."""
+"""Headers of the agent's that are the connection's own, would carry its token to the provider, or hide what a call used."""
+
+_OF_TRANSLATORS: Final = "x-litellm-"
+"""Begins headers in which LiteLLM is told what it does besides."""
+
+_NOT_ASKED: Final = frozenset({"key", "fields", "$fields"})
+"""The same of a query."""
 
 _NOT_ANSWERED: Final = frozenset({
     "content-length", "content-encoding", "connection", "transfer-encoding", "keep-alive", "set-cookie", "date", "server",
@@ -46,6 +53,22 @@ _NOT_ANSWERED: Final = frozenset({
 
 _OTHER_MODELS: Final = frozenset({"models", "fallbacks"})
 """What routers read in the place of `model`, or after it."""
+
+_ELSEWHERE: Final = frozenset({
+    "api_base", "api_key", "api_version", "base_url", "callbacks", "custom_llm_provider", "extra_body", "extra_headers",
+    "guardrails", "headers", "model_list", "organization", "prompt_id", "proxy", "region_name", "user_config",
+})  # fmt: skip
+_ELSEWHERE_PREFIXES: Final = (
+    "aws_",
+    "azure_",
+    "langfuse_",
+    "litellm_",
+    "mock_",
+    "s3_",
+    "sagemaker_",
+    "vertex_",
+)
+"""What LiteLLM reads from a body to call another place, with its key, or none; it refuses most of them itself."""
 
 _STATUS_OF: Final = {
     "authentication_error": 401,
@@ -139,7 +162,7 @@ class Forwarder:
     async def _forward(self, request: web.Request, call: Call, body: bytes, pace: Pace) -> web.StreamResponse:
         url = call.grant.target.urls[call.rules.name] + call.rules.below(request.path)
         headers = _headers(request, call)
-        query = {name: value for name, value in request.query.items() if name != "key"}
+        query = {name: value for name, value in request.query.items() if name not in _NOT_ASKED}
         ways = list(wordings(call.rules, call.path, call.request, call.grant))
         while True:
             await pace.turn()
@@ -169,7 +192,11 @@ class Forwarder:
 
 def _headers(request: web.Request, call: Call) -> dict[str, str]:
     """Return the agent's headers with the provider's key in the place of the token."""
-    headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_SENT}
+    headers = {
+        name: value
+        for name, value in request.headers.items()
+        if name.lower() not in _NOT_SENT and not name.lower().startswith(_OF_TRANSLATORS)
+    }
     key, bearer = call.grant.target.key, call.grant.target.bearer
     if key is None:
         return headers
@@ -197,6 +224,10 @@ async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tup
         )
     if others := _OTHER_MODELS & names:
         raise _RefusedError("invalid_request_error", f"{min(others)!r} would ask other models; leave it out.")
+    if grant.target.translation is not None and (steering := sorted(filter(_steers, names))):
+        raise _RefusedError(
+            "invalid_request_error", f"{steering[0]!r} is not for an agent to say; leave it out."
+        )
     if not grant.is_web_open and (hosted := hosted_tools(asked)):
         raise _RefusedError(
             "permission_error",
@@ -205,6 +236,11 @@ async def _asked(request: web.Request, grant: Grant, rules: DialectRules) -> tup
     if (spent := grant.purse.refusal()) is not None:
         raise _RefusedError("budget_exceeded", f"The budget of this trial is used up: {spent}.")
     return body, asked
+
+
+def _steers(name: str) -> bool:
+    """Return whether a key of a body tells LiteLLM where and how to call."""
+    return name in _ELSEWHERE or name.startswith(_ELSEWHERE_PREFIXES)
 
 
 async def _pass_on(request: web.Request, call: Call, answer: ClientResponse) -> web.StreamResponse:

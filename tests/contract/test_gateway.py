@@ -16,7 +16,7 @@ from benchflow_workers.gateway.grants import Grant
 from benchflow_workers.gateway.prices import OwnPrice, Prices
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
-from benchflow_workers.gateway.target import Allowance, Sampling, Target
+from benchflow_workers.gateway.target import Allowance, Sampling, Target, Translation
 from benchflow_workers.testing_models import Script, ScriptedModels, scripted_models
 from benchflow_workers.trial.redact import Redactor
 
@@ -205,6 +205,41 @@ async def test_an_accounts_token_is_sent_as_one_with_the_headers_that_go_with_it
     assert asked.headers["authorization"] == f"Bearer {KEY}"
     assert asked.headers["anthropic-beta"] == "tools-y,oauth-x"
     assert "x-api-key" not in asked.headers
+
+
+async def test_headers_that_would_hide_what_a_call_used_are_not_passed_on(
+    gateway: Gateway, models: ScriptedModels, grant: Grant
+) -> None:
+    path, body = request_of("gemini-generate", streamed=False)
+    hiding = {"X-Goog-FieldMask": "candidates", "X-HTTP-Method-Override": "GET", "x-litellm-tags": "a"}
+    with gateway.granted(grant):
+        headers = {"x-goog-api-key": grant.token, "X-Mine": "yes", **hiding}
+        url = f"http://127.0.0.1:{gateway.port}{path}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=body, headers=headers) as answer,
+        ):
+            assert answer.status == 200
+
+    (asked,) = models.asked
+    assert asked.headers["x-mine"] == "yes"
+    assert not {name.lower() for name in hiding} & {name.lower() for name in asked.headers}
+
+
+@pytest.mark.parametrize(
+    "name", ["api_base", "Base_URL", "aws_region_name", "vertex_location", "mock_response"]
+)
+async def test_an_agent_does_not_tell_what_translates_its_calls_where_to_go(
+    gateway: Gateway, models: ScriptedModels, grant: Grant, name: str
+) -> None:
+    path, body = request_of("openai-completions", streamed=False)
+    translated = replace(grant, target=replace(grant.target, translation=Translation("made-up", ())))
+    with gateway.granted(translated):
+        refused, text = await ask(gateway, path, {**body, name: "x"}, grant.token)
+        plain, _ = await ask(gateway, path, body, grant.token)
+
+    assert (refused, plain, len(models.asked)) == (400, 200, 1)
+    assert name.lower() in text
 
 
 async def test_another_model_is_not_asked(gateway: Gateway, models: ScriptedModels, grant: Grant) -> None:

@@ -88,6 +88,23 @@ async def test_calls_go_through_the_proxy_of_the_host(
     assert came == [b"POST http://provider.invalid/v1/chat/completions HTTP/1.1"]
 
 
+async def test_a_query_that_would_hide_what_a_call_used_is_not_passed_on(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    async with proxy() as (address, came):
+        grant = grant_to(address, tmp_path)
+        url = f"http://127.0.0.1:{gateway.port}/v1/chat/completions?fields=a&$fields=b&mine=yes"
+        headers = {"x-api-key": grant.token}
+        with gateway.granted(grant):
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json=CHAT, headers=headers) as answer,
+            ):
+                assert answer.status == 200
+
+    assert came == [b"POST /v1/chat/completions?mine=yes HTTP/1.1"]
+
+
 async def test_no_proxy_stands_before_a_host_that_is_excepted(
     gateway: Gateway, models: ScriptedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
