@@ -162,13 +162,14 @@ def test_pages_have_blocks_to_run() -> None:
 
     assert counts == {
         "README.md": 2,
-        "docs/agents.md": 2,
+        "docs/agents.md": 4,
         "docs/chaos.md": 1,
         "docs/models.md": 1,
         "docs/python.md": 6,
         "docs/quickstart.md": 4,
         "docs/results.md": 1,
         "docs/scaling-and-limits.md": 4,
+        "docs/skills.md": 2,
         "docs/task-formats.md": 1,
         "docs/tasks.md": 1,
         "docs/turns.md": 2,
@@ -192,6 +193,7 @@ def test_the_code_of_a_page_runs_as_shown(name: str, tmp_path: Path) -> None:
         ("chaos-agent", 1.0),
         ("first", 0.0),
         ("ask_model", 0.0),
+        ("testing_agent", 0.0),
         ("skilled_agent", 1.0),
         ("skilled_agent", 0.0),
     }
@@ -243,7 +245,8 @@ def test_targets_of_make_on_a_page_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_variables_on_a_page_exist(page: Path) -> None:
-    sources = [*(ROOT / "benchflow_workers").rglob("*.py"), ROOT / ".env.example"]
+    packages = ("benchflow_client", "benchflow_workers")
+    sources = [ROOT / ".env.example", *(file for name in packages for file in (ROOT / name).rglob("*.py"))]
     known = {f"BENCHFLOW_{name.upper()}" for name in (*Settings.model_fields, *WorkerSettings.model_fields)}
     for source in sources:
         known.update(re.findall(r"BENCHFLOW_[A-Z0-9_]*[A-Z0-9]", source.read_text(encoding="utf-8")))
