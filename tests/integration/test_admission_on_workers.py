@@ -102,7 +102,7 @@ def test_a_live_limit_holds_over_two_workers_and_can_be_changed_while_trials_run
 
         until(lambda: has_sampled(15))
         assert max(seen) == 3
-        assert f"limit {BUCKET}" in next(handle.watch()).waiting_for
+        until(lambda: f"limit {BUCKET}" in next(handle.watch()).waiting_for)
 
         client.limits().set(BUCKET, Limit(live=6))
         until(lambda: in_flight(fleet) > 3)
