@@ -21,7 +21,8 @@ demo: .venv/installed-all
 test: lint
 	$(PYTEST) -n 4 --dist loadfile tests/architecture tests/unit --cov --cov-report=
 	$(PYTEST) tests/contract --cov --cov-append --cov-fail-under=90
-	$(PYTEST) tests/integration tests/acceptance tests/chaos
+	$(PYTEST) tests/integration
+	$(PYTEST) -n 2 --dist loadfile tests/acceptance tests/chaos
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
