@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import pytest
 
 from benchflow_client.catalog.providers import Dialect
 from benchflow_workers.gateway.grants import Grant
-from benchflow_workers.gateway.prices import Prices
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Allowance, Target
-from benchflow_workers.testing_models import ScriptedModels, scripted_models
+from benchflow_workers.testing_models import ScriptedModels
 from benchflow_workers.trial.redact import Redactor
 
 PATHS: dict[Dialect, tuple[str, dict[str, Any]]] = {
@@ -144,20 +142,6 @@ ORDINARY: tuple[tuple[Dialect, dict[str, Any]], ...] = (
         {"contents": [{"parts": [{"functionCall": {"args": {"fileUri": "https://x"}}}]}]},
     ),
 )
-
-
-@pytest.fixture
-def models() -> Iterator[ScriptedModels]:
-    with scripted_models() as server:
-        yield server
-
-
-@pytest.fixture
-def gateway() -> Iterator[Gateway]:
-    made = Gateway(Prices())
-    made.start()
-    yield made
-    made.close()
 
 
 @pytest.fixture

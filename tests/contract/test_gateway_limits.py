@@ -319,4 +319,4 @@ async def test_calls_go_on_while_the_ledger_does_not_answer_and_it_is_told_once(
         lost = [(await fleet.ask(grant, *CHAT))[0] for _ in range(9)]
 
     assert (limited, lost) == ([200, 429], [200] * 9)
-    assert [record.action for record in caplog.records] == ["limits_lost"]  # type: ignore[attr-defined]
+    assert [vars(record)["action"] for record in caplog.records] == ["limits_lost"]

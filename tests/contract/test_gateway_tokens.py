@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ import pytest
 
 from benchflow_client.catalog.providers import Dialect
 from benchflow_workers.gateway.grants import Grant
-from benchflow_workers.gateway.prices import Prices
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Allowance, Capture, Target
-from benchflow_workers.testing_models import Script, ScriptedModels, scripted_models
+from benchflow_workers.testing_models import Script, ScriptedModels
 from benchflow_workers.trial.redact import Redactor
 
 MODEL = "large-1"
@@ -29,20 +27,6 @@ TOLD = {
     "unavailable": {},
 }
 FIELDS = ("prompt_token_ids", "token_ids", "logprobs")
-
-
-@pytest.fixture
-def models() -> Iterator[ScriptedModels]:
-    with scripted_models() as server:
-        yield server
-
-
-@pytest.fixture
-def gateway() -> Iterator[Gateway]:
-    made = Gateway(Prices())
-    made.start()
-    yield made
-    made.close()
 
 
 def grant_to(models: ScriptedModels, folder: Path, capture: Capture) -> Grant:

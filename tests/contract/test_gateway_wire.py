@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,29 +14,14 @@ import aiohttp
 import pytest
 
 from benchflow_workers.gateway.grants import Grant, Masks
-from benchflow_workers.gateway.prices import Prices
 from benchflow_workers.gateway.purse import Purse
 from benchflow_workers.gateway.server import Gateway
 from benchflow_workers.gateway.target import Allowance, Target
-from benchflow_workers.testing_models import ScriptedModels, scripted_models
+from benchflow_workers.testing_models import ScriptedModels
 from benchflow_workers.trial.redact import Redactor
 
 MODEL = "large-1"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
-
-
-@pytest.fixture
-def models() -> Iterator[ScriptedModels]:
-    with scripted_models() as server:
-        yield server
-
-
-@pytest.fixture
-def gateway() -> Iterator[Gateway]:
-    made = Gateway(Prices())
-    made.start()
-    yield made
-    made.close()
 
 
 def grant_to(host: str, folder: Path, redactor: Masks | None = None) -> Grant:
